@@ -1,0 +1,59 @@
+# Every target sets up what it needs; `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint format install
+
+# Compilers at once; the tests share the machine with themselves only.
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+BENCH_ARGS ?= --records 1000000
+CTEST := ctest --output-on-failure --no-tests=error
+
+help: ## Show the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: ## Load a word list, kill the process half-way, prove that nothing was lost
+	@scripts/bootstrap demo
+	@cmake -S . -B build/demo -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	  -DEVERLEAF_TESTS=OFF -DEVERLEAF_BENCH=OFF >build-demo.log 2>&1 || { cat build-demo.log; exit 1; }; \
+	  rm -f build-demo.log
+	@cmake --build build/demo -j $(JOBS) --target everleaf-cli
+	@build/demo/cli/everleaf demo
+
+test: ## Release, ASan+UBSan and TSan builds with their tests, lint, and the tests of the program
+	@scripts/bootstrap build test lint
+	@cmake --preset release
+	@cmake --build --preset release -j $(JOBS)
+	@$(CTEST) --test-dir build/release -LE cli
+	@cmake --preset asan
+	@cmake --build --preset asan -j $(JOBS)
+	@$(CTEST) --test-dir build/asan -LE "cli|lint|consumer"
+	@cmake --preset tsan
+	@cmake --build --preset tsan -j $(JOBS)
+	@$(CTEST) --test-dir build/tsan -L concurrent
+	@$(MAKE) --no-print-directory lint
+	@$(CTEST) --test-dir build/asan -L cli
+	@$(CTEST) --test-dir build/release -L cli
+
+bench: ## Measure the trees beside their rivals; BENCH_ARGS="--index ... --records ..."
+	@scripts/bootstrap bench
+	@cmake --preset bench
+	@cmake --build --preset bench -j $(JOBS)
+	@build/bench/cli/everleaf bench $(BENCH_ARGS)
+
+lint: ## Check the format and the rules of the house
+	@scripts/bootstrap lint
+	@scripts/lint --format
+	@scripts/lint
+
+format: ## Format every C++ source
+	@scripts/bootstrap lint
+	@scripts/lint --list-sources | xargs clang-format-14 -i
+
+install: ## Install the library and the program below PREFIX
+	@scripts/bootstrap build
+	@cmake -S . -B build/install -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	  -DEVERLEAF_TESTS=OFF -DEVERLEAF_BENCH=OFF
+	@cmake --build build/install -j $(JOBS)
+	@cmake --install build/install --prefix $(PREFIX)

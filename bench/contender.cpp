@@ -1,0 +1,246 @@
+#include "contender.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include "compare/ordered_map.hpp"
+#include "failure.hpp"
+
+namespace everleaf::bench {
+namespace {
+
+struct Resident {
+  std::int64_t bytes = 0;
+  std::int64_t huge_bytes = 0;
+};
+
+// Of the whole process, from the kernel's sums over all mappings.
+Resident resident_memory() {
+  Resident resident;
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  std::string name;
+  for (std::string line; std::getline(rollup, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos || !line.ends_with(" kB")) continue;
+    const std::string_view field = std::string_view(line).substr(0, colon);
+    const std::int64_t bytes = std::stoll(line.substr(colon + 1)) * 1024;
+    if (field == "Rss") resident.bytes += bytes;
+    if (field == "AnonHugePages" || field == "ShmemPmdMapped" || field == "FilePmdMapped") {
+      resident.huge_bytes += bytes;
+    }
+  }
+  return resident;
+}
+
+std::int64_t malloc_bytes() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
+}
+
+Counters difference(const Counters& after, const Counters& before) {
+  return {after.bytes_written - before.bytes_written,
+          after.heap_bytes_written - before.heap_bytes_written, after.flushes - before.flushes,
+          after.fences - before.fences};
+}
+
+// A tree and its pool. Members in this order: the index goes first, then the pool, then the file.
+template <class K>
+class TreeStore {
+ public:
+  TreeStore(std::filesystem::path file, Pool pool, Index<K> index)
+      : file_{std::move(file)}, pool_(std::move(pool)), index_(std::move(index)) {}
+
+  Index<K>& face() { return index_; }
+  Counters counters() const { return pool_.counters(); }
+
+  void memory_into(Measured& measured) const {
+    const Stats stats = index_.stats();
+    measured.pool_bytes = stats.pool_bytes;
+    measured.dram_bytes = stats.dram_bytes;
+  }
+
+ private:
+  struct File {
+    std::filesystem::path path;  // empty: anonymous
+    File(std::filesystem::path p) : path(std::move(p)) {}
+    File(File&& other) noexcept : path(std::exchange(other.path, {})) {}
+    ~File() {
+      std::error_code ignored;
+      if (!path.empty()) std::filesystem::remove(path, ignored);
+    }
+  };
+
+  File file_;
+  Pool pool_;
+  Index<K> index_;
+};
+
+template <class K, class Map>
+class RivalStore {
+ public:
+  OrderedMap<K, Map>& face() { return map_; }
+  Counters counters() const { return {}; }
+
+  // Nothing else allocates while a rival runs, so what malloc gave out meanwhile is the rival's.
+  void memory_into(Measured& measured) const {
+    measured.dram_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(grown_, 0));
+  }
+  void note_growth(std::int64_t bytes) { grown_ += bytes; }
+
+ private:
+  OrderedMap<K, Map> map_;
+  std::int64_t grown_ = 0;
+};
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// Wall time from the first start to the last end, histograms and mistakes of all threads.
+void merge_into(Measured& measured, std::span<const WorkerResult> results) {
+  Clock::time_point begin = results[0].begin;
+  Clock::time_point end = results[0].end;
+  for (const WorkerResult& result : results) {
+    begin = std::min(begin, result.begin);
+    end = std::max(end, result.end);
+    measured.latency.merge(result.latency);
+    // A refusal explains the run better than what followed from it.
+    if (result.mistakes > 0 && (measured.mistakes == 0 || (result.refused && !measured.refused))) {
+      measured.first_mistake = result.first_mistake;
+    }
+    measured.mistakes += result.mistakes;
+    measured.refused = measured.refused || result.refused;
+  }
+  measured.seconds = seconds_between(begin, end);
+}
+
+template <class K, class Store>
+class ContenderOf final : public Contender {
+ public:
+  ContenderOf(Identity identity, Store store)
+      : identity_(std::move(identity)), store_(std::move(store)) {}
+
+  const Identity& identity() const override { return identity_; }
+
+  Measured run(const Job& job) override {
+    Measured measured;
+    std::vector<WorkerResult> results(job.threads);
+    const Resident resident_before = resident_memory();
+    const std::int64_t malloc_before = malloc_bytes();
+    const Counters before = store_.counters();
+    run_threads<K>(store_.face(), job, results);
+    const Clock::time_point sync_begin = Clock::now();
+    const Outcome synced = writes(job.phase) ? store_.face().sync() : Outcome::done;
+    const double sync_seconds = seconds_between(sync_begin, Clock::now());
+    measured.counters = difference(store_.counters(), before);
+    if constexpr (requires { store_.note_growth(0); }) {
+      store_.note_growth(malloc_bytes() - malloc_before);
+    }
+    const Resident resident_after = resident_memory();
+    merge_into(measured, results);
+    measured.seconds += sync_seconds;
+    measured.resident = resident_after.bytes - resident_before.bytes;
+    measured.resident_huge = resident_after.huge_bytes - resident_before.huge_bytes;
+    if (synced != Outcome::done && !measured.refused) {
+      ++measured.mistakes;
+      measured.refused = true;
+      measured.first_mistake = {job.sequence.size(), synced};
+    }
+    store_.memory_into(measured);
+    return measured;
+  }
+
+  Audit audit(const KeySpace& keys, IdRange live) override {
+    return audit_contents<K>(store_.face(), keys, live);
+  }
+
+  std::string audit_updates(std::span<const std::uint64_t> sequence) override {
+    return bench::audit_updates<K>(store_.face(), sequence);
+  }
+
+ private:
+  Identity identity_;
+  Store store_;
+};
+
+Result<Pool> make_pool(const Plan& plan, const std::filesystem::path& file) {
+  if (file.empty()) return Pool::anonymous();
+  PoolOptions options;
+  options.mode = Mode::create;
+  options.domain = plan.domain;
+  options.emulate = plan.emulate;
+  return Pool::open(file, options);
+}
+
+bool is_bad_spec(Code code) {
+  return code == Code::unknown_tree || code == Code::unknown_option || code == Code::bad_option ||
+         code == Code::bad_argument;
+}
+
+template <class K>
+Index<K> make_index(Pool& pool, const std::string& spec) {
+  auto index = pool.index<K>("bench", spec);
+  if (index) return *std::move(index);
+  throw Failure(is_bad_spec(index.error().code) ? kExitUsage : kExitIo,
+                fmt::format("index '{}': {}", spec, index.error().message));
+}
+
+template <class K>
+std::unique_ptr<Contender> make_tree(const IndexChoice& choice, const Plan& plan,
+                                     Scratch* scratch) {
+  const std::filesystem::path file =
+      needs_file(plan, choice) ? scratch->new_file() : std::filesystem::path{};
+  auto pool = make_pool(plan, file);
+  if (!pool) {
+    throw Failure(kExitIo, fmt::format("cannot create a pool in {}: {}", plan.dir.string(),
+                                       pool.error().message));
+  }
+  Index<K> index = make_index<K>(*pool, choice.name);
+  Identity identity{choice.name, index.info().spec, pool->info().domain, true};
+  return std::make_unique<ContenderOf<K, TreeStore<K>>>(
+      std::move(identity), TreeStore<K>(file, *std::move(pool), std::move(index)));
+}
+
+template <class K, class Map>
+std::unique_ptr<Contender> make_rival(const IndexChoice& choice) {
+  const DomainChoice domain{Domain::volatile_, false, "ordinary memory"};
+  return std::make_unique<ContenderOf<K, RivalStore<K, Map>>>(
+      Identity{choice.name, choice.name, domain, false}, RivalStore<K, Map>());
+}
+
+template <class K>
+std::unique_ptr<Contender> make(const IndexChoice& choice, const Plan& plan, Scratch* scratch) {
+  if (!choice.rival) return make_tree<K>(choice, plan, scratch);
+  if (*choice.rival == Rival::absl_btree) return make_rival<K, AbslBtree<K>>(choice);
+  return make_rival<K, StdMap<K>>(choice);
+}
+
+}  // namespace
+
+std::unique_ptr<Contender> make_contender(const IndexChoice& choice, const Plan& plan,
+                                          Scratch* scratch) {
+  return plan.keys == KeyType::u64 ? make<std::uint64_t>(choice, plan, scratch)
+                                   : make<Bytes>(choice, plan, scratch);
+}
+
+void check_specs(const Plan& plan) {
+  for (const IndexChoice& choice : plan.indexes) {
+    if (choice.rival) continue;
+    auto pool = Pool::anonymous();
+    if (!pool) throw Failure(kExitIo, pool.error().message);
+    if (plan.keys == KeyType::u64) {
+      make_index<std::uint64_t>(*pool, choice.name);
+    } else {
+      make_index<Bytes>(*pool, choice.name);
+    }
+  }
+}
+
+}  // namespace everleaf::bench

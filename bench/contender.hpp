@@ -1,0 +1,61 @@
+// One index under test, whatever it is: a tree in its own pool, or a volatile rival.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <everleaf/index.hpp>
+
+#include "histogram.hpp"
+#include "plan.hpp"
+#include "scratch.hpp"
+#include "workloads/audit.hpp"
+#include "workloads/keys.hpp"
+#include "workloads/timed.hpp"
+
+namespace everleaf::bench {
+
+// What one run of one phase gave.
+struct Measured {
+  double seconds = 0;  // wall time, the sync() at the end of a phase that writes included
+  Histogram latency;
+  std::uint64_t mistakes = 0;
+  Mistake first_mistake;
+  bool refused = false;
+  Counters counters;               // the phase's share; zero for rivals
+  std::int64_t resident = 0;       // growth of the process' resident memory, in bytes
+  std::int64_t resident_huge = 0;  // and of its part in huge pages
+  std::uint64_t pool_bytes = 0;    // of the index after the phase
+  std::uint64_t dram_bytes = 0;
+};
+
+struct Identity {
+  std::string name;  // as asked for
+  std::string spec;  // every option written out; a rival's name
+  DomainChoice domain;
+  bool persistent = false;  // a tree: the counters mean something
+};
+
+class Contender {
+ public:
+  virtual ~Contender() = default;
+  virtual const Identity& identity() const = 0;
+  virtual Measured run(const Job& job) = 0;
+  virtual Audit audit(const KeySpace& keys, IdRange live) = 0;
+  virtual std::string audit_updates(std::span<const std::uint64_t> sequence) = 0;
+};
+
+// Makes an empty index. `scratch` may be null if no index of the plan needs a file. Throws Failure.
+std::unique_ptr<Contender> make_contender(const IndexChoice& choice, const Plan& plan,
+                                          Scratch* scratch);
+
+// Tries every spec on a pool in memory. Throws Failure (kExitUsage) for what the registry refuses.
+void check_specs(const Plan& plan);
+
+inline bool needs_file(const Plan& plan, const IndexChoice& choice) {
+  return !choice.rival && plan.domain != Domain::volatile_;
+}
+
+}  // namespace everleaf::bench

@@ -1,0 +1,98 @@
+// everleaf-bench: measures trees and rivals side by side. What the figures mean: README.md here.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "failure.hpp"
+#include "plan.hpp"
+#include "report.hpp"
+#include "runner.hpp"
+
+namespace everleaf::bench {
+namespace {
+
+void declare_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("--index", arguments.index,
+                 "Comma-separated: specs of trees (wbtree:node=512), absl-btree, std-map; "
+                 "default: every tree and absl-btree");
+  app.add_option("--workload", arguments.workload,
+                 "Comma-separated phases, run in this order on the same index; load comes first")
+      ->capture_default_str();
+  app.add_option("--records", arguments.records, "Records that load inserts")
+      ->capture_default_str();
+  app.add_option("--ops", arguments.ops, "Operations of every other phase; default: --records");
+  app.add_option("--threads", arguments.threads, "Comma-separated numbers of threads")
+      ->capture_default_str();
+  app.add_option("--distribution", arguments.distribution,
+                 "uniform, zipf:T, latest:T, ascending or descending")
+      ->capture_default_str();
+  app.add_option("--domain", arguments.domain,
+                 "volatile, process, cache, memory or disk; default: what the directory gives");
+  app.add_flag("--emulate", arguments.emulate, "Allow a domain that the directory does not give");
+  app.add_option("--dir", arguments.dir,
+                 "Where the pools go, removed afterwards; default: /dev/shm, else the system's "
+                 "temporary directory");
+  app.add_option("--repeat", arguments.repeat, "Rounds, each with new indexes")
+      ->capture_default_str();
+  app.add_option("--json", arguments.json, "Write the rows to this file, too");
+  app.add_option("--keys", arguments.keys, "u64 or bytes (20 bytes)")->capture_default_str();
+  app.add_option("--scan-length", arguments.scan_length, "Entries of a scan")
+      ->capture_default_str();
+  app.add_option("--seed", arguments.seed, "Of keys and sequences")->capture_default_str();
+}
+
+[[noreturn]] void refuse_file(const std::string& path) {
+  throw Failure(kExitIo, fmt::format("cannot write to '{}'", path));
+}
+
+// Before the run, so that a wrong name costs no hours; keeps what an older run left there.
+void check_writable(const std::string& path) {
+  if (!std::ofstream(path, std::ios::app)) refuse_file(path);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::trunc);
+  file << text << std::flush;
+  if (!file) refuse_file(path);
+}
+
+void measure(const Arguments& arguments) {
+  const Plan plan = make_plan(arguments);
+  check_specs(plan);
+  if (!plan.json.empty()) check_writable(plan.json);
+  const Machine machine = describe_machine();
+  const std::vector<Row> rows = run(plan);
+  fmt::print("{}", to_table(plan, machine, rows));
+  if (!plan.json.empty()) write_file(plan.json, to_json(plan, machine, rows));
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app("Measures persistent trees and volatile rivals side by side.", "everleaf-bench");
+  Arguments arguments;
+  declare_options(app, arguments);
+  try {
+    app.parse(argc, argv);
+    measure(arguments);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  } catch (const Failure& failure) {
+    fmt::print(stderr, "everleaf-bench: {}\n", failure.what());
+    return failure.exit_code();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "everleaf-bench: {}\n", error.what());
+    return kExitIo;
+  }
+}
+
+}  // namespace
+}  // namespace everleaf::bench
+
+int main(int argc, char** argv) {
+  return everleaf::bench::run_program(argc, argv);
+}

@@ -1,0 +1,91 @@
+// What to measure: the command line, checked and turned into values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <everleaf/index.hpp>
+
+namespace everleaf::bench {
+
+enum class Phase : std::uint8_t { load, find, update, insert, scan, remove };
+inline constexpr std::array<std::string_view, 6> kPhaseNames = {"load",   "find", "update",
+                                                                "insert", "scan", "remove"};
+inline std::string_view to_string(Phase phase) {
+  return kPhaseNames[static_cast<std::size_t>(phase)];
+}
+inline bool writes(Phase phase) {
+  return phase != Phase::find && phase != Phase::scan;
+}
+
+struct Distribution {
+  enum class Kind : std::uint8_t { uniform, zipf, latest, ascending, descending };
+  Kind kind = Kind::uniform;
+  double exponent = 0;  // of zipf and latest
+  std::string text = "uniform";
+};
+
+// The volatile maps that run beside the trees.
+enum class Rival : std::uint8_t { absl_btree, std_map };
+inline constexpr std::array<std::string_view, 2> kRivalNames = {"absl-btree", "std-map"};
+
+struct IndexChoice {
+  std::string name;            // as it was asked for
+  std::optional<Rival> rival;  // otherwise `name` is the spec of a tree
+};
+
+// Rivals are not thread-safe: they take part with one thread only.
+inline bool takes_part(const IndexChoice& choice, unsigned threads) {
+  return !choice.rival || threads == 1;
+}
+
+// The command line as text. Empty lists stand for their defaults.
+struct Arguments {
+  std::string index;
+  std::string workload = "load,find,update,insert,scan,remove";
+  std::uint64_t records = 1'000'000;
+  std::uint64_t ops = 0;  // 0: as many as records
+  std::string threads = "1";
+  std::string distribution = "uniform";
+  std::string domain;
+  bool emulate = false;
+  std::string dir;
+  std::uint64_t repeat = 3;
+  std::string json;
+  std::string keys = "u64";
+  std::uint64_t scan_length = 100;
+  std::uint64_t seed = 1;
+};
+
+struct Plan {
+  std::vector<IndexChoice> indexes;
+  std::vector<Phase> phases;
+  std::uint64_t records = 0;
+  std::uint64_t ops = 0;
+  std::vector<unsigned> threads;
+  Distribution distribution;
+  std::optional<Domain> domain;  // nullopt: what the library detects
+  bool emulate = false;
+  std::filesystem::path dir;
+  unsigned repeat = 1;
+  std::string json;  // empty: no file
+  KeyType keys = KeyType::u64;
+  std::size_t scan_length = 100;
+  std::uint64_t seed = 1;
+};
+
+// Throws Failure with kExitUsage and a sentence that names what is wrong and what there is.
+Plan make_plan(const Arguments& arguments);
+
+Distribution parse_distribution(std::string_view text);
+
+// Operations of a phase that meets `live` records: unique keys limit `remove`.
+std::uint64_t ops_of(const Plan& plan, Phase phase, std::uint64_t live);
+
+}  // namespace everleaf::bench

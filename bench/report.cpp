@@ -1,0 +1,288 @@
+#include "report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/utsname.h>
+
+namespace everleaf::bench {
+namespace {
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+// "always [madvise] never" -> "madvise"
+std::string chosen_of(const std::string& line) {
+  const std::size_t open = line.find('[');
+  const std::size_t close = line.find(']');
+  if (open == std::string::npos || close == std::string::npos) return "unknown";
+  return line.substr(open + 1, close - open - 1);
+}
+
+std::uint64_t clock_cost_ns() {
+  std::array<double, 1001> costs{};
+  for (double& cost : costs) {
+    const Clock::time_point before = Clock::now();
+    cost = static_cast<double>((Clock::now() - before).count());
+  }
+  std::ranges::nth_element(costs, costs.begin() + costs.size() / 2);
+  return static_cast<std::uint64_t>(costs[costs.size() / 2]);
+}
+
+const Row* find(const std::vector<Row>& rows, unsigned threads, Phase phase, std::size_t column) {
+  const auto row = std::ranges::find_if(rows, [&](const Row& candidate) {
+    return candidate.threads == threads && candidate.phase == phase && candidate.column == column;
+  });
+  return row == rows.end() ? nullptr : &*row;
+}
+
+double per_op(std::uint64_t total, const Row& row) {
+  return static_cast<double>(total) /
+         (static_cast<double>(row.ops) * static_cast<double>(row.mops.size()));
+}
+
+double huge_share(const Row& row) {
+  if (row.resident <= 0) return 0;
+  return std::clamp(static_cast<double>(row.resident_huge) / static_cast<double>(row.resident), 0.0,
+                    1.0);
+}
+
+double rounded(double value) {
+  return std::round(value * 1e4) / 1e4;
+}
+
+using Json = nlohmann::ordered_json;
+
+Json optional_json(const std::optional<double>& value) {
+  return value ? Json(rounded(*value)) : Json(nullptr);
+}
+
+// Counters of persistence mean nothing for a volatile map: null, not 0.
+Json per_op_json(std::uint64_t total, const Row& row) {
+  return row.identity.persistent ? Json(rounded(per_op(total, row))) : Json(nullptr);
+}
+
+Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
+  const Ratios ratios = ratios_of(row, rows, plan);
+  const auto [least, most] = std::ranges::minmax(row.mops);
+  Json json;
+  json["index"] = row.identity.name;
+  json["spec"] = row.identity.spec;
+  json["phase"] = to_string(row.phase);
+  json["threads"] = row.threads;
+  json["records"] = plan.records;
+  json["ops"] = row.ops;
+  json["repeat"] = plan.repeat;
+  json["distribution"] = plan.distribution.text;
+  json["keys"] = to_string(plan.keys);
+  json["scan_length"] = plan.scan_length;
+  json["seed"] = plan.seed;
+  json["domain"] = to_string(row.identity.domain.domain);
+  json["emulated"] = row.identity.domain.emulated;
+  json["huge_pages"] = rounded(huge_share(row));
+  json["mops"] = median(row.mops);
+  json["mops_min"] = least;
+  json["mops_max"] = most;
+  json["rival"] = ratios.rival.empty() ? Json(nullptr) : Json(ratios.rival);
+  json["ratio_to_first_rival"] = optional_json(ratios.to_rival);
+  json["ratio_min"] = optional_json(ratios.to_rival_min);
+  json["ratio_max"] = optional_json(ratios.to_rival_max);
+  json["ratio_to_one_thread"] = optional_json(ratios.to_one_thread);
+  for (const auto& [name, fraction] : {std::pair{"p50_ns", 0.5},
+                                       {"p90_ns", 0.9},
+                                       {"p99_ns", 0.99},
+                                       {"p999_ns", 0.999},
+                                       {"p9999_ns", 0.9999},
+                                       {"p99999_ns", 0.99999}}) {
+    json[name] = row.latency.quantile(fraction);
+  }
+  json["max_ns"] = row.latency.max();
+  json["latency_every"] = row.latency_every;
+  json["latency_samples"] = row.latency.count();
+  json["flushes_per_op"] = per_op_json(row.counters.flushes, row);
+  json["fences_per_op"] = per_op_json(row.counters.fences, row);
+  json["words_per_op"] = per_op_json(row.counters.bytes_written / 8, row);
+  json["heap_words_per_op"] = per_op_json(row.counters.heap_bytes_written / 8, row);
+  json["pool_bytes_per_key"] = rounded(row.pool_bytes_per_key);
+  json["dram_bytes_per_key"] = rounded(row.dram_bytes_per_key);
+  return json;
+}
+
+std::string or_dash(const std::optional<double>& value) {
+  return value ? fmt::format("{:.2f}", *value) : "-";
+}
+
+std::string counter_text(std::uint64_t total, const Row& row) {
+  return row.identity.persistent ? fmt::format("{:.2f}", per_op(total, row)) : "-";
+}
+
+std::vector<std::string> table_line(const Row& row, const std::vector<Row>& rows,
+                                    const Plan& plan) {
+  const Ratios ratios = ratios_of(row, rows, plan);
+  const auto [least, most] = std::ranges::minmax(row.mops);
+  const auto quantile = [&](double fraction) {
+    return fmt::format("{}", row.latency.quantile(fraction));
+  };
+  return {std::string(to_string(row.phase)),
+          fmt::format("{}", row.threads),
+          row.identity.name,
+          fmt::format("{:.3f}", median(row.mops)),
+          fmt::format("{:.3f}-{:.3f}", least, most),
+          or_dash(ratios.to_rival),
+          or_dash(ratios.to_one_thread),
+          quantile(0.5),
+          quantile(0.99),
+          quantile(0.999),
+          fmt::format("{}", row.latency.max()),
+          counter_text(row.counters.flushes, row),
+          counter_text(row.counters.fences, row),
+          counter_text(row.counters.bytes_written / 8, row),
+          fmt::format("{:.1f}", row.pool_bytes_per_key),
+          fmt::format("{:.1f}", row.dram_bytes_per_key)};
+}
+
+constexpr std::array<std::string_view, 16> kTitles = {
+    "phase",  "thr",      "index",  "Mops",     "range",    "rival x",  "1 thr x",    "p50 ns",
+    "p99 ns", "p99.9 ns", "max ns", "flush/op", "fence/op", "words/op", "pool B/key", "dram B/key"};
+
+// Text columns to the left, numbers to the right.
+std::string align(const std::vector<std::vector<std::string>>& lines) {
+  std::vector<std::size_t> widths(kTitles.size());
+  for (const auto& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
+  std::string text;
+  for (const auto& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const bool is_text = i == 0 || i == 2;
+      text += is_text ? fmt::format("{:<{}}", line[i], widths[i])
+                      : fmt::format("{:>{}}", line[i], widths[i]);
+      text += i + 1 < line.size() ? "  " : "\n";
+    }
+  }
+  return text;
+}
+
+// One line for each index: what it survives and what pages it lies in.
+std::string describe_indexes(const Plan& plan, const std::vector<Row>& rows) {
+  std::string text;
+  for (std::size_t column = 0; column < plan.indexes.size(); ++column) {
+    const IndexChoice& choice = plan.indexes[column];
+    const bool partial = std::ranges::any_of(
+        plan.threads, [&](unsigned threads) { return !takes_part(choice, threads); });
+    const std::string_view note = partial ? "; not thread-safe: with 1 thread only" : "";
+    const auto row = std::ranges::find(rows, column, &Row::column);
+    if (row == rows.end()) {
+      text += fmt::format("{}: left out{}\n", choice.name, note);
+      continue;
+    }
+    const auto& [name, spec, domain, persistent] = row->identity;
+    text += fmt::format("{}: domain {}{} ({}), {:.0f} % of its memory in huge pages{}\n", spec,
+                        to_string(domain.domain), domain.emulated ? ", emulated" : "",
+                        domain.reason, 100 * huge_share(*row), note);
+  }
+  return text;
+}
+
+}  // namespace
+
+Machine describe_machine() {
+  Machine machine;
+  machine.cpu = cpu_model();
+  machine.cores = std::thread::hardware_concurrency();
+  if (struct utsname name{}; ::uname(&name) == 0) machine.kernel = name.release;
+  const std::string thp = "/sys/kernel/mm/transparent_hugepage/";
+  machine.thp = chosen_of(first_line(thp + "enabled"));
+  machine.thp_shmem = chosen_of(first_line(thp + "shmem_enabled"));
+  if (::getloadavg(&machine.load_average, 1) != 1) machine.load_average = -1;
+  machine.clock_ns = clock_cost_ns();
+#ifdef NDEBUG
+  machine.optimized = true;
+#endif
+  return machine;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+Ratios ratios_of(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
+  Ratios ratios;
+  if (const Row* one = find(rows, 1, row.phase, row.column)) {
+    ratios.to_one_thread = median(row.mops) / median(one->mops);
+  }
+  const auto first = std::ranges::find_if(
+      plan.indexes, [](const IndexChoice& choice) { return choice.rival.has_value(); });
+  if (first == plan.indexes.end()) return ratios;
+  const auto column = static_cast<std::size_t>(std::distance(plan.indexes.begin(), first));
+  const Row* rival = find(rows, row.threads, row.phase, column);
+  if (rival == nullptr) return ratios;
+  ratios.rival = first->name;
+  ratios.to_rival = median(row.mops) / median(rival->mops);
+  std::vector<double> pairwise;
+  for (std::size_t i = 0; i < row.mops.size(); ++i) {
+    pairwise.push_back(row.mops[i] / rival->mops[i]);
+  }
+  const auto [least, most] = std::ranges::minmax(pairwise);
+  ratios.to_rival_min = least;
+  ratios.to_rival_max = most;
+  return ratios;
+}
+
+std::string to_json(const Plan& plan, const Machine& machine, const std::vector<Row>& rows) {
+  Json json;
+  json["program"] = "everleaf-bench";
+  json["schema"] = 1;
+  json["machine"] = {{"cpu", machine.cpu},
+                     {"cores", machine.cores},
+                     {"kernel", machine.kernel},
+                     {"thp", machine.thp},
+                     {"thp_shmem", machine.thp_shmem},
+                     {"flush_instruction", flush_instruction()},
+                     {"load_average", machine.load_average},
+                     {"clock_ns", machine.clock_ns},
+                     {"optimized", machine.optimized}};
+  json["rows"] = Json::array();
+  for (const Row& row : rows) json["rows"].push_back(row_json(row, rows, plan));
+  return json.dump(2) + "\n";
+}
+
+std::string to_table(const Plan& plan, const Machine& machine, const std::vector<Row>& rows) {
+  std::string text = fmt::format(
+      "{} records, {} keys, {}, {} repeats, seed {}\n"
+      "{}, {} cores, Linux {}, flush by {}, THP {} (tmpfs {}), clock read {} ns, load average "
+      "{:.2f}\n",
+      plan.records, to_string(plan.keys), plan.distribution.text, plan.repeat, plan.seed,
+      machine.cpu, machine.cores, machine.kernel, flush_instruction(), machine.thp,
+      machine.thp_shmem, machine.clock_ns, machine.load_average);
+  if (!machine.optimized) text += "assertions are on: these are not the speeds of a release\n";
+  text += describe_indexes(plan, rows) + "\n";
+  std::vector<std::vector<std::string>> lines = {{kTitles.begin(), kTitles.end()}};
+  for (const Row& row : rows) lines.push_back(table_line(row, rows, plan));
+  return text + align(lines);
+}
+
+}  // namespace everleaf::bench

@@ -1,0 +1,42 @@
+// The rows as a table for people and as JSON for programs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan.hpp"
+#include "runner.hpp"
+
+namespace everleaf::bench {
+
+// Where and how the run took place.
+struct Machine {
+  std::string cpu;
+  unsigned cores = 0;
+  std::string kernel;
+  std::string thp;             // transparent huge pages of anonymous memory
+  std::string thp_shmem;       // and of tmpfs
+  double load_average = 0;     // over one minute, before the run
+  std::uint64_t clock_ns = 0;  // cost of one clock read, part of every latency
+  bool optimized = false;      // assertions are off
+};
+Machine describe_machine();
+
+// Figures of a row that need other rows of the same run.
+struct Ratios {
+  std::string rival;                   // the first rival of --index; empty: none with these threads
+  std::optional<double> to_rival;      // of the medians
+  std::optional<double> to_rival_min;  // of the repeats, pairwise
+  std::optional<double> to_rival_max;
+  std::optional<double> to_one_thread;  // of the medians, same index and phase
+};
+Ratios ratios_of(const Row& row, const std::vector<Row>& rows, const Plan& plan);
+
+double median(std::vector<double> values);
+
+std::string to_json(const Plan& plan, const Machine& machine, const std::vector<Row>& rows);
+std::string to_table(const Plan& plan, const Machine& machine, const std::vector<Row>& rows);
+
+}  // namespace everleaf::bench

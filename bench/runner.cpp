@@ -1,0 +1,199 @@
+#include "runner.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include "failure.hpp"
+#include "workloads/sequence.hpp"
+
+namespace everleaf::bench {
+namespace {
+
+// Timing every operation costs two clock reads each; a run of so few is not made for throughput.
+constexpr std::uint64_t kTimeAllUpTo = 10'000;
+constexpr unsigned kSampleEvery = 64;
+
+struct Entrant {
+  std::size_t column;  // in Plan::indexes
+  std::unique_ptr<Contender> contender;
+  std::int64_t resident = 0;  // of the load
+  std::int64_t resident_huge = 0;
+};
+
+class Runner {
+ public:
+  explicit Runner(const Plan& plan)
+      : plan_(plan), keys_(key_order(plan.distribution), plan.seed), phases_(plan.phases) {
+    // Every other phase needs records; a load that was not asked for is not reported.
+    if (phases_.front() != Phase::load) phases_.insert(phases_.begin(), Phase::load);
+    const auto file = [&](const IndexChoice& choice) { return needs_file(plan, choice); };
+    if (std::ranges::any_of(plan.indexes, file)) scratch_.emplace(plan.dir);
+    make_rows();
+  }
+
+  ~Runner() {
+    if (show_progress_) fmt::print(stderr, "\r\x1b[K");
+  }
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
+  std::vector<Row> run() {
+    for (unsigned repeat = 0; repeat < plan_.repeat; ++repeat) {
+      for (const unsigned threads : plan_.threads) run_round(repeat, threads);
+    }
+    return std::move(rows_);
+  }
+
+ private:
+  void make_rows() {
+    for (const unsigned threads : plan_.threads) {
+      for (const Phase phase : plan_.phases) {
+        for (std::size_t column = 0; column < plan_.indexes.size(); ++column) {
+          if (!takes_part(plan_.indexes[column], threads)) continue;
+          Row& row = rows_.emplace_back();
+          row.column = column;
+          row.phase = phase;
+          row.threads = threads;
+        }
+      }
+    }
+  }
+
+  // Null for a load that was not asked for.
+  Row* find_row(unsigned threads, Phase phase, std::size_t column) {
+    const auto row = std::ranges::find_if(rows_, [&](const Row& candidate) {
+      return candidate.threads == threads && candidate.phase == phase && candidate.column == column;
+    });
+    return row == rows_.end() ? nullptr : &*row;
+  }
+
+  // Empty indexes, every phase once, each phase on every index before the next phase: noise of the
+  // machine that lasts for seconds hits all of them alike.
+  void run_round(unsigned repeat, unsigned threads) {
+    std::vector<Entrant> entrants;
+    for (std::size_t column = 0; column < plan_.indexes.size(); ++column) {
+      const IndexChoice& choice = plan_.indexes[column];
+      if (!takes_part(choice, threads)) continue;
+      entrants.push_back({column, make_contender(choice, plan_, scratch_ ? &*scratch_ : nullptr)});
+    }
+    if (entrants.empty()) return;
+    // The one that goes first changes from repeat to repeat and from phase to phase.
+    std::ranges::rotate(entrants,
+                        entrants.begin() + static_cast<std::ptrdiff_t>(repeat % entrants.size()));
+    IdRange live;
+    std::uint64_t last_key = 0;
+    for (std::size_t step = 0; step < phases_.size(); ++step) {
+      const Phase phase = phases_[step];
+      const std::uint64_t seed = mix(plan_.seed + kGolden * (1 + repeat * phases_.size() + step));
+      const std::vector<std::uint64_t> sequence = make_sequence(phase, plan_, keys_, live, seed);
+      const IdRange after = live_after(phase, plan_, live);
+      const Job job{phase,
+                    sequence,
+                    threads,
+                    sequence.size() <= kTimeAllUpTo ? 1 : kSampleEvery,
+                    plan_.scan_length,
+                    last_key};
+      std::ranges::rotate(entrants, entrants.begin() + 1);
+      for (Entrant& entrant : entrants) {
+        show_progress(repeat, job, entrant);
+        last_key = run_phase(job, entrant, after);
+      }
+      live = after;
+    }
+    entrants.clear();
+    ::malloc_trim(0);  // the next round's rivals pay their page faults again, as the pools do
+  }
+
+  // Returns the largest key number that is live afterwards.
+  std::uint64_t run_phase(const Job& job, Entrant& entrant, IdRange live) {
+    Contender& contender = *entrant.contender;
+    const Measured measured = contender.run(job);
+    const std::string where = fmt::format("{}, {} with {} thread(s)", contender.identity().name,
+                                          to_string(job.phase), job.threads);
+    refuse_mistakes(measured, job, where);
+    std::uint64_t last_key = job.last_key;
+    if (writes(job.phase)) {
+      const Audit audit = contender.audit(keys_, live);
+      if (!audit.problem.empty()) fail_wrong(where, audit.problem);
+      last_key = audit.last_key;
+    }
+    if (job.phase == Phase::update) {
+      const std::string problem = contender.audit_updates(job.sequence);
+      if (!problem.empty()) fail_wrong(where, problem);
+    }
+    if (job.phase == Phase::load) {
+      entrant.resident = measured.resident;
+      entrant.resident_huge = measured.resident_huge;
+    }
+    if (Row* row = find_row(job.threads, job.phase, entrant.column)) {
+      add(*row, measured, job, entrant, live);
+    }
+    return last_key;
+  }
+
+  void add(Row& row, const Measured& measured, const Job& job, const Entrant& entrant,
+           IdRange live) {
+    const auto ops = static_cast<double>(job.sequence.size());
+    row.identity = entrant.contender->identity();
+    row.ops = job.sequence.size();
+    row.latency_every = job.sample_every;
+    row.mops.push_back(ops / measured.seconds / 1e6);
+    row.latency.merge(measured.latency);
+    row.counters.bytes_written += measured.counters.bytes_written;
+    row.counters.heap_bytes_written += measured.counters.heap_bytes_written;
+    row.counters.flushes += measured.counters.flushes;
+    row.counters.fences += measured.counters.fences;
+    const auto keys = static_cast<double>(std::max<std::uint64_t>(live.size(), 1));
+    row.pool_bytes_per_key = static_cast<double>(measured.pool_bytes) / keys;
+    row.dram_bytes_per_key = static_cast<double>(measured.dram_bytes) / keys;
+    row.resident += entrant.resident;
+    row.resident_huge += entrant.resident_huge;
+  }
+
+  static void refuse_mistakes(const Measured& measured, const Job& job, const std::string& where) {
+    if (measured.mistakes == 0) return;
+    const Mistake& first = measured.first_mistake;
+    if (measured.refused) {
+      throw Failure(first.outcome == Outcome::corrupt ? kExitWrongAnswer : kExitIo,
+                    fmt::format("{}: operation {} of {} answered '{}'", where, first.position,
+                                job.sequence.size(), to_string(first.outcome)));
+    }
+    fail_wrong(where,
+               fmt::format("{} of {} answers were wrong; the first, operation {}, answered '{}'{}",
+                           measured.mistakes, job.sequence.size(), first.position,
+                           to_string(first.outcome),
+                           first.outcome == Outcome::done ? " with the wrong content" : ""));
+  }
+
+  [[noreturn]] static void fail_wrong(const std::string& where, const std::string& problem) {
+    throw Failure(kExitWrongAnswer, fmt::format("{}: {}", where, problem));
+  }
+
+  void show_progress(unsigned repeat, const Job& job, const Entrant& entrant) const {
+    if (!show_progress_) return;
+    fmt::print(stderr, "\r\x1b[Krepeat {}/{}, {} thread(s), {}: {}", repeat + 1, plan_.repeat,
+               job.threads, to_string(job.phase), entrant.contender->identity().name);
+    std::fflush(stderr);
+  }
+
+  const Plan& plan_;
+  KeySpace keys_;
+  std::vector<Phase> phases_;
+  std::optional<Scratch> scratch_;
+  std::vector<Row> rows_;
+  bool show_progress_ = ::isatty(STDERR_FILENO) == 1;
+};
+
+}  // namespace
+
+std::vector<Row> run(const Plan& plan) {
+  return Runner(plan).run();
+}
+
+}  // namespace everleaf::bench

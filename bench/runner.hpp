@@ -1,0 +1,36 @@
+// Runs the plan and gathers the figures.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "contender.hpp"
+#include "histogram.hpp"
+#include "plan.hpp"
+
+namespace everleaf::bench {
+
+// One index, phase and number of threads, over all repeats.
+struct Row {
+  std::size_t column = 0;  // in Plan::indexes
+  Identity identity;
+  Phase phase = Phase::load;
+  unsigned threads = 1;
+  std::uint64_t ops = 0;            // of one repeat
+  std::vector<double> mops;         // of each repeat, in order
+  Histogram latency;                // of all repeats
+  std::uint64_t latency_every = 1;  // one operation in so many was timed
+  Counters counters;                // sums over all repeats
+  double pool_bytes_per_key = 0;    // after the phase, in the last repeat
+  double dram_bytes_per_key = 0;
+  std::int64_t resident = 0;       // what the loads added to the resident memory, in bytes
+  std::int64_t resident_huge = 0;  // and its part in huge pages
+};
+
+// Rows in the order of --threads, then --workload, then --index. Throws Failure: kExitIo when an
+// index refuses to go on, kExitWrongAnswer when it answers wrongly.
+std::vector<Row> run(const Plan& plan);
+
+}  // namespace everleaf::bench

@@ -1,0 +1,109 @@
+// That the checks can fail: maps with one planted fault each, run as the program runs them.
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "compare/ordered_map.hpp"
+#include "plan.hpp"
+#include "workloads/audit.hpp"
+#include "workloads/keys.hpp"
+#include "workloads/sequence.hpp"
+#include "workloads/timed.hpp"
+
+namespace everleaf::bench {
+namespace {
+
+enum class Fault {
+  none,
+  loses_an_insert,
+  wrong_value,
+  finds_nothing,
+  forgets_updates,
+  forgets_a_remove,
+  scans_short,
+  scans_from_the_next,
+  runs_full,
+};
+
+template <class K>
+class FaultyMap {
+ public:
+  explicit FaultyMap(Fault fault) : fault_(fault) {}
+
+  Outcome insert(K key, std::uint64_t value) {
+    const std::uint64_t turn = ++inserts_;
+    if (fault_ == Fault::runs_full && turn > 300) return Outcome::out_of_space;
+    if (fault_ == Fault::loses_an_insert && turn == 300) return Outcome::done;
+    return map_.insert(key, fault_ == Fault::wrong_value && turn == 300 ? ~value : value);
+  }
+  Outcome update(K key, std::uint64_t value) {
+    return fault_ == Fault::forgets_updates ? Outcome::done : map_.update(key, value);
+  }
+  Outcome remove(K key) {
+    return fault_ == Fault::forgets_a_remove && ++removes_ == 7 ? Outcome::done : map_.remove(key);
+  }
+  Lookup find(K key) const { return fault_ == Fault::finds_nothing ? Lookup{} : map_.find(key); }
+  Outcome scan(K from, std::size_t limit, std::vector<Entry<K>>& out) const {
+    if (fault_ == Fault::scans_short && limit < 100) return map_.scan(from, limit / 2, out);
+    map_.scan(from, limit + 1, out);
+    if (fault_ == Fault::scans_from_the_next && limit < 100) out.erase(out.begin());
+    if (out.size() > limit) out.resize(limit);
+    return Outcome::done;
+  }
+
+ private:
+  OrderedMap<K, StdMap<K>> map_;
+  Fault fault_;
+  std::uint64_t inserts_ = 0;
+  std::uint64_t removes_ = 0;
+};
+
+// The first phase at which something is noticed; empty: nothing is.
+template <class K>
+std::string noticed_at(Fault fault) {
+  Plan plan;
+  plan.records = 1000;
+  plan.ops = 500;
+  const KeySpace keys(KeyOrder::scattered, 1);
+  FaultyMap<K> map(fault);
+  IdRange live;
+  std::uint64_t last_key = 0;
+  for (const Phase phase :
+       {Phase::load, Phase::find, Phase::update, Phase::insert, Phase::scan, Phase::remove}) {
+    const std::vector<std::uint64_t> sequence = make_sequence(phase, plan, keys, live, 1);
+    live = live_after(phase, plan, live);
+    std::array<WorkerResult, 1> results;
+    run_threads<K>(map, Job{phase, sequence, 1, 1, 20, last_key}, results);
+    if (results[0].mistakes > 0) {
+      return std::string(to_string(phase)) + (results[0].refused ? " refused" : "");
+    }
+    const Audit audit = audit_contents<K>(map, keys, live);
+    if (!audit.problem.empty()) return std::string(to_string(phase)) + " audit";
+    if (phase == Phase::update && !audit_updates<K>(map, sequence).empty()) return "update audit";
+    last_key = audit.last_key;
+  }
+  return {};
+}
+
+template <class K>
+class Canary : public testing::Test {};
+using KeyTypes = testing::Types<std::uint64_t, Bytes>;
+TYPED_TEST_SUITE(Canary, KeyTypes);
+
+TYPED_TEST(Canary, EveryFaultIsNoticed) {
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::none), "");
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::loses_an_insert), "load audit");
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::wrong_value), "load audit");
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::finds_nothing), "find");
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::forgets_updates), "update audit");
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::forgets_a_remove), "remove audit");
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::scans_short), "scan");
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::scans_from_the_next), "scan");
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::runs_full), "load refused");
+}
+
+}  // namespace
+}  // namespace everleaf::bench

@@ -1,0 +1,104 @@
+#include "plan.hpp"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "failure.hpp"
+
+namespace everleaf::bench {
+namespace {
+
+// The message of the refusal, which must be one of usage.
+std::string refusal_of(const Arguments& arguments) {
+  try {
+    make_plan(arguments);
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.exit_code(), kExitUsage);
+    return failure.what();
+  }
+  ADD_FAILURE() << "the plan was accepted";
+  return {};
+}
+
+Arguments with(std::string Arguments::*field, const std::string& text) {
+  Arguments arguments;
+  arguments.index = "absl-btree";
+  arguments.*field = text;
+  return arguments;
+}
+
+TEST(Plan, Defaults) {
+  const Plan plan = make_plan({});
+  EXPECT_EQ(plan.indexes.size(), trees().size() + 1);
+  EXPECT_EQ(plan.phases.size(), 6U);
+  EXPECT_EQ(plan.ops, plan.records);
+  EXPECT_FALSE(plan.domain.has_value());
+}
+
+TEST(Plan, ListsAreSplitAtCommasOnly) {
+  const Plan plan = make_plan(with(&Arguments::index, "wbtree:a=b:c=4,std-map,absl-btree"));
+  ASSERT_EQ(plan.indexes.size(), 3U);
+  EXPECT_EQ(plan.indexes[0].name, "wbtree:a=b:c=4");
+  EXPECT_FALSE(plan.indexes[0].rival.has_value());
+  EXPECT_EQ(plan.indexes[1].rival, Rival::std_map);
+  EXPECT_EQ(plan.indexes[2].rival, Rival::absl_btree);
+}
+
+TEST(Plan, RefusesWhatItDoesNotKnowByName) {
+  EXPECT_NE(refusal_of(with(&Arguments::index, "oak")).find("unknown index 'oak'"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(with(&Arguments::workload, "load,fnd")).find("'fnd'"), std::string::npos);
+  EXPECT_NE(refusal_of(with(&Arguments::distribution, "normal")).find("'normal'"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(with(&Arguments::domain, "tape")).find("'tape'"), std::string::npos);
+  EXPECT_NE(refusal_of(with(&Arguments::keys, "u32")).find("'u32'"), std::string::npos);
+}
+
+TEST(Plan, RefusesMalformedLists) {
+  for (const char* text : {"", "find,", ",find", "find,,scan", "find,find", "find,load"}) {
+    EXPECT_FALSE(refusal_of(with(&Arguments::workload, text)).empty()) << text;
+  }
+  for (const char* text : {"0", "-1", "x", "1,", "2x", "1,1", "1024"}) {
+    EXPECT_FALSE(refusal_of(with(&Arguments::threads, text)).empty()) << text;
+  }
+}
+
+TEST(Plan, RefusesBadExponents) {
+  for (const char* text : {"zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:x", "zipf:1x", "latest:nan",
+                           "latest:inf", "zipf:11", "uniform:1", "ascending:"}) {
+    EXPECT_FALSE(refusal_of(with(&Arguments::distribution, text)).empty()) << text;
+  }
+  EXPECT_DOUBLE_EQ(parse_distribution("zipf:0.99").exponent, 0.99);
+  EXPECT_EQ(parse_distribution("latest:1").kind, Distribution::Kind::latest);
+}
+
+TEST(Plan, RefusesNumbersOutOfRange) {
+  for (std::uint64_t Arguments::*field :
+       {&Arguments::records, &Arguments::repeat, &Arguments::scan_length}) {
+    for (const std::uint64_t value : {std::uint64_t{0}, ~std::uint64_t{0}}) {
+      Arguments arguments;
+      arguments.*field = value;
+      EXPECT_FALSE(refusal_of(arguments).empty());
+    }
+  }
+}
+
+TEST(Plan, RefusesWhenNothingTakesPart) {
+  EXPECT_NE(refusal_of(with(&Arguments::threads, "2,4")).find("not thread-safe"),
+            std::string::npos);
+  EXPECT_EQ(make_plan(with(&Arguments::threads, "2,1")).threads.size(), 2U);
+}
+
+TEST(Plan, RefusesPhasesThatWouldFindNothing) {
+  Arguments arguments = with(&Arguments::workload, "load,remove,find");
+  EXPECT_NE(refusal_of(arguments).find("leaves nothing for find"), std::string::npos);
+  arguments.ops = arguments.records - 1;
+  EXPECT_EQ(make_plan(arguments).phases.size(), 3U);
+  arguments.ops = arguments.records;
+  arguments.workload = "load,remove,insert,find";
+  EXPECT_EQ(make_plan(arguments).phases.size(), 4U);
+}
+
+}  // namespace
+}  // namespace everleaf::bench

@@ -1,0 +1,162 @@
+"""Runs everleaf-bench on few records and checks its exit codes and its JSON rows.
+
+Usage: program_test.py PATH-TO-EVERLEAF-BENCH
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+PHASES = ["load", "find", "update", "insert", "scan", "remove"]
+ROW_FIELDS = """
+    index spec phase threads records ops repeat distribution keys scan_length seed domain emulated
+    huge_pages mops mops_min mops_max rival ratio_to_first_rival ratio_min ratio_max
+    ratio_to_one_thread p50_ns p90_ns p99_ns p999_ns p9999_ns p99999_ns max_ns latency_every
+    latency_samples flushes_per_op fences_per_op words_per_op heap_words_per_op pool_bytes_per_key
+    dram_bytes_per_key""".split()
+
+
+class Program(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.dir = os.path.join(holder.name, "pools")
+        os.mkdir(self.dir)
+        self.json = os.path.join(holder.name, "rows.json")
+
+    def run_program(self, *arguments):
+        return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False)
+
+    def measure(self, *arguments):
+        done = self.run_program("--dir", self.dir, "--json", self.json, *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(os.listdir(self.dir), [], "pools are left behind")
+        with open(self.json, encoding="utf-8") as file:
+            return json.load(file)["rows"], done.stdout
+
+    def check_row(self, row, records, ops):
+        self.assertEqual(set(row), set(ROW_FIELDS))
+        self.assertEqual(row["ops"], records if row["phase"] == "load" else ops)
+        self.assertEqual(row["records"], records)
+        self.assertTrue(0 < row["mops_min"] <= row["mops"] <= row["mops_max"])
+        quantiles = [row[f"p{p}_ns"] for p in (50, 90, 99, 999, 9999, 99999)]
+        self.assertEqual(quantiles, sorted(quantiles))
+        self.assertTrue(0 < quantiles[-1] <= row["max_ns"])
+        self.assertEqual(row["latency_samples"], row["ops"] * row["repeat"])
+        self.assertTrue(0 <= row["huge_pages"] <= 1)
+        rival = row["index"] in ("absl-btree", "std-map")
+        self.assertEqual(row["flushes_per_op"] is None, rival)
+        self.assertEqual(row["domain"] == "volatile", rival)
+        memory = "dram_bytes_per_key" if rival else "pool_bytes_per_key"
+        self.assertGreater(row[memory], 0)
+        if row["threads"] == 1:
+            self.assertEqual(row["rival"], "absl-btree")
+            self.assertTrue(row["ratio_min"] <= row["ratio_to_first_rival"] <= row["ratio_max"])
+            self.assertEqual(row["ratio_to_one_thread"], 1)
+        if row["index"] == "absl-btree":
+            self.assertEqual(row["ratio_to_first_rival"], 1)
+
+    def check_all_phases(self, keys):
+        rows, table = self.measure(
+            "--index", "wbtree,absl-btree,std-map", "--records", "2000", "--ops", "1000",
+            "--threads", "1,2", "--repeat", "2", "--keys", keys, "--scan-length", "10",
+            "--domain", "process")
+        expected = [(threads, phase, index) for threads in (1, 2) for phase in PHASES
+                    for index in ("wbtree", "absl-btree", "std-map")
+                    if threads == 1 or index == "wbtree"]
+        self.assertEqual([(r["threads"], r["phase"], r["index"]) for r in rows], expected)
+        for row in rows:
+            with self.subTest(index=row["index"], phase=row["phase"], threads=row["threads"]):
+                self.check_row(row, 2000, 1000)
+                self.assertEqual(row["keys"], keys)
+        for phase in PHASES:
+            self.assertIn(phase, table)
+
+    def test_all_phases_u64(self):
+        self.check_all_phases("u64")
+
+    def test_all_phases_bytes(self):
+        self.check_all_phases("bytes")
+
+    def test_every_distribution(self):
+        for distribution in ("zipf:0.99", "latest:0.99", "ascending", "descending"):
+            with self.subTest(distribution=distribution):
+                rows, _ = self.measure("--index", "wbtree,absl-btree", "--records", "2000",
+                                       "--repeat", "1", "--domain", "process",
+                                       "--distribution", distribution)
+                self.assertEqual(len(rows), 12)
+                self.assertEqual({r["distribution"] for r in rows}, {distribution})
+
+    def test_every_tree_by_default(self):
+        rows, _ = self.measure("--records", "2000", "--repeat", "1", "--domain", "process")
+        self.assertIn("wbtree", {r["index"] for r in rows})
+        self.assertIn("absl-btree", {r["index"] for r in rows})
+
+    def test_volatile_and_emulated_domains_are_named(self):
+        for arguments, domain, emulated in ((["volatile"], "volatile", False),
+                                            (["cache", "--emulate"], "cache", True)):
+            rows, table = self.measure("--index", "wbtree", "--records", "2000", "--repeat", "1",
+                                       "--workload", "find", "--domain", *arguments)
+            self.assertEqual([r["phase"] for r in rows], ["find"])
+            self.assertEqual(rows[0]["domain"], domain)
+            self.assertEqual(rows[0]["emulated"], emulated)
+            self.assertIsNone(rows[0]["ratio_to_first_rival"])
+            self.assertIn(domain, table)
+
+    def test_bad_usage_is_2_and_names_the_word(self):
+        for arguments, word in ((["--index", "oak"], "oak"),
+                                (["--index", "wbtree:nonsense=1"], "nonsense"),
+                                (["--workload", "load,fnd"], "fnd"),
+                                (["--distribution", "normal"], "normal"),
+                                (["--distribution", "zipf:x"], "zipf:x"),
+                                (["--domain", "tape"], "tape"),
+                                (["--keys", "u32"], "u32"),
+                                (["--records", "0"], "--records"),
+                                (["--records", "many"], "--records"),
+                                (["--threads", "0"], "--threads"),
+                                (["--nonsense"], "--nonsense"),
+                                (["--workload", "remove,find"], "find")):
+            with self.subTest(arguments=arguments):
+                done = self.run_program(*arguments)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(word, done.stderr)
+                self.assertEqual(done.stdout, "")
+
+    def test_io_is_3(self):
+        absent = os.path.join(self.dir, "absent")
+        for arguments in (["--index", "wbtree", "--dir", absent],
+                          ["--index", "std-map", "--json", os.path.join(absent, "rows.json")]):
+            with self.subTest(arguments=arguments):
+                done = self.run_program("--records", "100", *arguments)
+                self.assertEqual(done.returncode, 3, done.stderr)
+                self.assertIn(absent, done.stderr)
+
+    def test_help_is_0(self):
+        done = self.run_program("--help")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("--distribution", done.stdout)
+
+    def test_an_interrupted_run_leaves_no_pools(self):
+        for number in (signal.SIGINT, signal.SIGKILL):
+            with self.subTest(signal=number):
+                arguments = [PROGRAM, "--index", "wbtree", "--dir", self.dir, "--domain", "process",
+                             "--records", "2000", "--repeat", "1000"]
+                with subprocess.Popen(arguments, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL) as running:
+                    while not os.listdir(self.dir) and running.poll() is None:
+                        time.sleep(0.001)
+                    running.send_signal(number)
+                    self.assertEqual(running.wait(), -number)
+                # The directory goes a moment after the program; ctest's limit ends a wait in vain.
+                while os.listdir(self.dir):
+                    time.sleep(0.001)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,177 @@
+// The timed loop: the same code for every index.
+//
+// Thread t of T takes the operations t, t + T, t + 2T, ... of the sequence. Every answer is checked
+// where it comes (two compares); one operation in `sample_every`, at random gaps, is timed by
+// itself. The time of a phase is from the first thread's start to the last thread's end.
+#pragma once
+
+#include <barrier>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <everleaf/index.hpp>
+
+#include "histogram.hpp"
+#include "plan.hpp"
+#include "workloads/keys.hpp"
+#include "workloads/random.hpp"
+
+namespace everleaf::bench {
+
+using Clock = std::chrono::steady_clock;
+
+struct Job {
+  Phase phase = Phase::load;
+  std::span<const std::uint64_t> sequence;  // key numbers, one for each operation
+  unsigned threads = 1;
+  unsigned sample_every = 1;
+  std::size_t scan_length = 0;
+  std::uint64_t last_key = 0;  // largest live key number: only there may a scan end early
+};
+
+struct Mistake {
+  std::uint64_t position = 0;       // in the sequence
+  Outcome outcome = Outcome::done;  // done: the answer's content was wrong
+};
+
+// What one thread saw. Own cache lines: the threads write to it while they run.
+struct alignas(128) WorkerResult {
+  Histogram latency;
+  std::uint64_t mistakes = 0;
+  Mistake first_mistake;
+  bool refused = false;  // the first mistake is a refusal (out of space, ...) that ended the thread
+  Clock::time_point begin;
+  Clock::time_point end;
+};
+
+// Gaps are uniform in 1 .. 2 * every - 1, so that no period of the index (a split every n inserts)
+// can hide from the sampling or fill it.
+class Sampler {
+ public:
+  Sampler(unsigned every, std::uint64_t seed) : random_(seed), width_(2 * every - 1) {
+    left_ = gap();
+  }
+
+  bool due() {
+    if (--left_ != 0) return false;
+    left_ = gap();
+    return true;
+  }
+
+ private:
+  std::uint64_t gap() { return 1 + random_.below(width_); }
+
+  Random random_;
+  std::uint64_t width_;
+  std::uint64_t left_;
+};
+
+struct Answer {
+  bool right;
+  Outcome outcome;
+};
+
+inline bool is_refusal(Outcome outcome) {
+  return outcome != Outcome::done && outcome != Outcome::exists && outcome != Outcome::absent;
+}
+
+template <class Operation>
+void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation operation) {
+  Sampler sampler(job.sample_every, thread + 1);
+  const std::uint64_t* const keys = job.sequence.data();
+  const std::size_t ops = job.sequence.size();
+  result.begin = Clock::now();
+  for (std::size_t i = thread; i < ops; i += job.threads) {
+    const bool timed = sampler.due();
+    Clock::time_point before;
+    if (timed) [[unlikely]]
+      before = Clock::now();
+    const Answer answer = operation(keys[i]);
+    if (timed) [[unlikely]] {
+      const std::chrono::nanoseconds spent = Clock::now() - before;
+      result.latency.record(static_cast<std::uint64_t>(spent.count()));
+    }
+    if (!answer.right) [[unlikely]] {
+      if (result.mistakes++ == 0) result.first_mistake = {i, answer.outcome};
+      if (is_refusal(answer.outcome)) {
+        result.refused = true;
+        break;
+      }
+    }
+  }
+  result.end = Clock::now();
+}
+
+// A scan is right if it starts with the key that was asked for and its value, and ends early only
+// at the last key.
+template <class K>
+Answer judge_scan(Outcome outcome, const std::vector<Entry<K>>& entries, K from,
+                  std::uint64_t number, const Job& job) {
+  if (outcome != Outcome::done || entries.empty()) return {false, outcome};
+  const bool starts_right =
+      entries.front().key == from && value_belongs(entries.front().value, number);
+  const bool ends_right = entries.size() == job.scan_length ||
+                          KeyCodec<K>::number_of(entries.back().key) == job.last_key;
+  return {starts_right && ends_right, outcome};
+}
+
+// What `thread` does in the phase. Store has the face of Index<K>.
+template <class K, class Store>
+void work(Store& store, const Job& job, unsigned thread, WorkerResult& result) {
+  KeyCodec<K> key;
+  switch (job.phase) {
+    case Phase::load:
+    case Phase::insert:
+      return timed_loop(job, thread, result, [&](std::uint64_t number) {
+        const Outcome outcome = store.insert(key(number), value_of(number, 0));
+        return Answer{outcome == Outcome::done, outcome};
+      });
+    case Phase::find:
+      return timed_loop(job, thread, result, [&](std::uint64_t number) {
+        const Lookup hit = store.find(key(number));
+        return Answer{hit.outcome == Outcome::done && value_belongs(hit.value, number),
+                      hit.outcome};
+      });
+    case Phase::update:
+      return timed_loop(job, thread, result, [&](std::uint64_t number) {
+        const Outcome outcome = store.update(key(number), value_of(number, 1));
+        return Answer{outcome == Outcome::done, outcome};
+      });
+    case Phase::scan: {
+      std::vector<Entry<K>> entries;
+      entries.reserve(job.scan_length);
+      return timed_loop(job, thread, result, [&](std::uint64_t number) {
+        const K from = key(number);
+        const Outcome outcome = store.scan(from, job.scan_length, entries);
+        return judge_scan<K>(outcome, entries, from, number, job);
+      });
+    }
+    case Phase::remove:
+      return timed_loop(job, thread, result, [&](std::uint64_t number) {
+        const Outcome outcome = store.remove(key(number));
+        return Answer{outcome == Outcome::done, outcome};
+      });
+  }
+}
+
+// Runs the phase on results.size() threads that start together. One thread is the caller itself: a
+// second one would give the rivals an arena of malloc that grows in small steps.
+template <class K, class Store>
+void run_threads(Store& store, const Job& job, std::span<WorkerResult> results) {
+  if (results.size() == 1) return work<K>(store, job, 0, results[0]);
+  std::barrier start(static_cast<std::ptrdiff_t>(results.size()));
+  std::vector<std::jthread> threads;
+  for (unsigned thread = 0; thread < results.size(); ++thread) {
+    threads.emplace_back([&, thread] {
+      start.arrive_and_wait();
+      work<K>(store, job, thread, results[thread]);
+    });
+  }
+}
+
+}  // namespace everleaf::bench

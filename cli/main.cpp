@@ -1,0 +1,62 @@
+// everleaf: the library on the command line. Reference: docs/cli.md.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "commands.hpp"
+#include "failure.hpp"
+
+namespace everleaf::cli {
+namespace {
+
+constexpr std::string_view kFooter =
+    "Exit codes: 0 done; 1 negative answer (key absent, damage found); 2 bad usage or input;\n"
+    "3 cannot be opened, I/O error, locked, full. Reference: docs/cli.md";
+
+int report(int exit_code, std::string message) {
+  std::ranges::replace(message, '\n', ' ');  // one line, whatever an argument contained
+  fmt::print(stderr, "everleaf: {}\n", message);
+  return exit_code;
+}
+
+std::string chosen(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  return commands.empty() ? "everleaf" : "everleaf " + commands.front()->get_name();
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Crash-consistent persistent B+-trees in a pool file.", "everleaf");
+  app.set_version_flag("--version", std::string("everleaf ") + EVERLEAF_VERSION);
+  app.require_subcommand(1);
+  app.footer(std::string(kFooter));
+  int status = 0;
+  for (const auto add : {add_demo, add_load, add_dump, add_get, add_put, add_del, add_scan,
+                         add_info, add_check, add_doctor, add_list}) {
+    add(app, status);
+  }
+  add_bench(app);
+  try {
+    app.parse(argc, argv);
+    return status;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return report(kExitUsage, fmt::format("{}; see {} --help", error.what(), chosen(app)));
+  } catch (const Failure& failure) {
+    return report(failure.exit_code(), failure.what());
+  } catch (const std::exception& error) {
+    return report(kExitIo, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace everleaf::cli
+
+int main(int argc, char** argv) {
+  // Every option after `bench` belongs to that program, --help included.
+  if (argc > 1 && std::string_view(argv[1]) == "bench") return everleaf::cli::run_bench(argv + 1);
+  return everleaf::cli::run(argc, argv);
+}

@@ -1,0 +1,31 @@
+// A line on the terminal that tells how far a long command is.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace everleaf::cli {
+
+// Silent where standard error is no terminal.
+class Progress {
+ public:
+  // `total_bytes` 0: not known.
+  explicit Progress(std::uint64_t total_bytes);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // Cheap: draws at most ten times a second.
+  void update(std::uint64_t bytes, std::uint64_t lines);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::uint64_t total_bytes_;
+  bool terminal_;
+  bool drawn_ = false;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point next_ = start_;
+};
+
+}  // namespace everleaf::cli

@@ -1,0 +1,61 @@
+// Opening a pool and one of its indexes as the command line says.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <everleaf/index.hpp>
+
+#include "options.hpp"
+
+namespace everleaf::cli {
+
+// What every command on an index takes. Empty text: not given.
+struct TableArguments {
+  std::string pool;
+  std::string table = "main";
+  std::string keys;   // writers only
+  std::string index;  // writers only: a tree spec
+  std::string domain;
+  bool emulate = false;
+  std::uint64_t max_bytes = 0;
+  bool escaped = false;
+};
+
+void add_pool(Command& command, TableArguments& arguments);
+void add_table(Command& command, TableArguments& arguments);
+void add_domain(Command& command, TableArguments& arguments);    // --domain --emulate --max-bytes
+void add_creation(Command& command, TableArguments& arguments);  // --keys --index
+void add_escaped(Command& command, TableArguments& arguments);
+
+// An index that is there or is to be made.
+struct TableChoice {
+  std::string name;
+  std::string spec;  // empty: as it is
+  KeyType key_type = KeyType::bytes;
+};
+
+// Reading never changes the file, a crashed pool's included.
+[[nodiscard]] Pool open_to_read(const TableArguments& arguments);
+// An existing pool.
+[[nodiscard]] Pool open_to_write(const TableArguments& arguments);
+// Creates the pool if need be, but never one that the rest of the arguments would leave empty.
+[[nodiscard]] Pool open_or_create(const TableArguments& arguments);
+
+// An index that must be there. Failure: names those that are.
+[[nodiscard]] TableChoice existing_table(const Pool& pool, const TableArguments& arguments);
+// The same, or a new one as --keys and --index say.
+[[nodiscard]] TableChoice table_to_fill(const Pool& pool, const TableArguments& arguments);
+
+template <class K>
+Index<K> open_index(Pool& pool, const TableChoice& choice);
+
+// Calls `f.operator()<K>()` for the key type.
+template <class F>
+auto with_key_type(KeyType type, F&& f) {
+  if (type == KeyType::u64) return std::forward<F>(f).template operator()<std::uint64_t>();
+  return std::forward<F>(f).template operator()<Bytes>();
+}
+
+}  // namespace everleaf::cli

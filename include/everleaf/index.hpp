@@ -1,0 +1,146 @@
+// The ordered map. Everything that a user needs is in this header and the two that it includes.
+//
+//   auto pool = everleaf::Pool::open("data.pool").value();
+//   auto index = pool.index<std::uint64_t>("orders").value();
+//   index.insert(42, 4711);
+//
+// Keys: std::uint64_t (all 2^64 values) or Bytes (0 to kMaxKeyBytes bytes, memcmp order).
+// Values: any 64-bit value. A value is only a number here: who stores offsets of blocks of his own
+// in it must free those blocks himself.
+// Every operation is thread-safe, with any number of threads up to kMaxThreads and no set-up.
+// Acknowledged means: returned `done` (strict trees), or covered by sync() (buffered trees).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <everleaf/pool.hpp>
+#include <everleaf/result.hpp>
+
+namespace everleaf {
+
+using Bytes = std::string_view;
+
+template <class K>
+struct OwnedKey;
+template <>
+struct OwnedKey<std::uint64_t> {
+  using type = std::uint64_t;
+};
+template <>
+struct OwnedKey<Bytes> {
+  using type = std::string;
+};
+
+// A pair that was copied out of an index.
+template <class K>
+struct Entry {
+  typename OwnedKey<K>::type key{};
+  std::uint64_t value = 0;
+  friend bool operator==(const Entry&, const Entry&) = default;
+};
+
+struct Stats {
+  std::uint64_t keys = 0;
+  std::uint64_t height = 0;  // levels of inner nodes above the leaves
+  std::uint64_t inner_nodes = 0;
+  std::uint64_t leaf_nodes = 0;
+  std::uint64_t pool_bytes = 0;  // blocks of this index, key records included
+  std::uint64_t dram_bytes = 0;
+  std::vector<std::pair<std::string, std::uint64_t>> more;  // what only this tree counts
+};
+
+namespace detail {
+template <class K>
+class Tree;
+}
+
+template <class K>
+class Index {
+ public:
+  // O(log n). Writes: done, exists (insert) or absent (update, remove), or a refusal that changes
+  // nothing.
+  Outcome insert(K key, std::uint64_t value);
+  Outcome update(K key, std::uint64_t value);
+  Outcome upsert(K key, std::uint64_t value);
+  Outcome remove(K key);
+  [[nodiscard]] Lookup find(K key) const;
+
+  // Replaces `out` by the entries with keys >= from (and <= to), ascending, at most `limit`.
+  // Each entry was there at some moment of the call; no entry twice; an entry that stays throughout
+  // is never missed. O(log n + entries). Outcome: done, or why it stopped early.
+  Outcome scan(K from, std::size_t limit, std::vector<Entry<K>>& out) const;
+  Outcome scan(K from, K to, std::size_t limit, std::vector<Entry<K>>& out) const;
+
+  // The same downwards, from the largest key <= `from`; nullopt starts at the end. One descent per
+  // leaf.
+  Outcome scan_back(std::optional<K> from, std::size_t limit, std::vector<Entry<K>>& out) const;
+
+  // Fills an empty index from strictly ascending entries, leaves filled to `fill` (0.1 to 1). No
+  // other writer may run. A crash leaves a prefix of the entries.
+  Outcome bulk_load(std::span<const Entry<K>> entries, double fill = 1.0);
+
+  // Number of keys: walks the leaves, O(n / leaf); exact when no writer runs.
+  [[nodiscard]] std::uint64_t size() const;
+
+  // Everything that returned before is durable afterwards. Strict trees: nothing to do.
+  Outcome sync();
+
+  // Structure only (order, links, reachability inside this index). O(n), no writer may run.
+  [[nodiscard]] CheckReport check() const;
+  [[nodiscard]] Stats stats() const;
+
+  [[nodiscard]] IndexInfo info() const;
+
+ private:
+  friend class Pool;
+  Index(std::shared_ptr<detail::PoolState> state, detail::Tree<K>* tree)
+      : state_(std::move(state)), tree_(tree) {}
+  std::shared_ptr<detail::PoolState> state_;
+  detail::Tree<K>* tree_;  // owned by state_
+};
+
+extern template class Index<std::uint64_t>;
+extern template class Index<Bytes>;
+extern template Result<Index<std::uint64_t>> Pool::index(std::string_view, std::string_view);
+extern template Result<Index<Bytes>> Pool::index(std::string_view, std::string_view);
+
+// --- The registry: one row for each tree -------------------------------------------------------
+
+enum class Durability : std::uint8_t { strict, buffered };
+enum class InnerNodes : std::uint8_t { pool, dram };
+enum class Recovery : std::uint8_t { instant, rebuild, replay };
+
+[[nodiscard]] std::string_view to_string(Durability durability) noexcept;
+[[nodiscard]] std::string_view to_string(InnerNodes inner) noexcept;
+[[nodiscard]] std::string_view to_string(Recovery recovery) noexcept;
+
+struct OptionInfo {
+  std::string_view name;
+  std::string_view default_value;
+  std::string_view values;  // for people: "slot-only, slot, bitmap-leaf"
+  std::string_view help;
+};
+
+struct TreeInfo {
+  std::string_view name;
+  std::string_view summary;
+  std::string_view paper;
+  Durability durability;
+  InnerNodes inner_nodes;
+  Recovery recovery;
+  bool latch_free;
+  std::span<const OptionInfo> options;
+  std::span<const std::string_view> test_specs;  // the option sets that every test runs
+};
+
+[[nodiscard]] std::span<const TreeInfo> trees() noexcept;
+
+}  // namespace everleaf

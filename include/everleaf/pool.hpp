@@ -1,0 +1,149 @@
+// A pool: one mapped file (or anonymous memory) that holds named indexes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <everleaf/result.hpp>
+
+namespace everleaf {
+
+// What survives, and what it takes (docs/media-model.md).
+enum class Domain : std::uint8_t {
+  volatile_,  // nothing survives: anonymous memory
+  process,    // death of the process (kill -9): tmpfs, hugetlbfs, or any file when asked for
+  cache,      // power loss; the platform flushes the caches: sfence alone
+  memory,     // power loss; clwb (else clflushopt, else clflush) and sfence
+  disk,       // power loss; a mapped file without DAX: one ranged msync per fence
+};
+
+[[nodiscard]] std::string_view to_string(Domain domain) noexcept;
+[[nodiscard]] std::optional<Domain> parse_domain(std::string_view name) noexcept;
+
+struct DomainChoice {
+  Domain domain = Domain::process;
+  bool emulated = false;  // stronger than the device gives, by request
+  std::string reason;     // one sentence
+};
+
+enum class Mode : std::uint8_t {
+  open_or_create,
+  create,     // the file must not exist
+  open,       // the file must exist
+  read_only,  // recovers in a private mapping, never changes the file
+};
+
+struct PoolOptions {
+  Mode mode = Mode::open_or_create;
+  std::optional<Domain> domain;  // default: detected from the file's device and mapping
+  bool emulate = false;          // allow a domain that the device does not give, to measure it
+  std::uint64_t max_bytes = 0;   // cap on the file's size; 0: as far as the disk goes, at most 1 TiB
+};
+
+// Which tree keeps an index, and with which keys.
+enum class KeyType : std::uint8_t { u64, bytes };
+[[nodiscard]] std::string_view to_string(KeyType type) noexcept;
+
+struct IndexInfo {
+  std::string name;
+  std::string spec;  // "wbtree:structure=bitmap-leaf:node=512": every option written out
+  KeyType key_type = KeyType::u64;
+};
+
+struct PoolInfo {
+  std::string path;  // empty: anonymous
+  std::string uuid;
+  std::uint32_t version = 0;
+  DomainChoice domain;
+  bool read_only = false;
+  bool clean = false;             // the pool had been closed properly before this open
+  std::uint32_t replayed = 0;     // redo records that this open applied
+  std::uint64_t file_bytes = 0;
+  std::uint64_t heap_bytes = 0;   // heap handed to slabs so far
+  std::uint64_t block_bytes = 0;  // allocated blocks; walks every slab header
+  std::uint64_t open_ns = 0;      // time from mapping to usable: header checks and recovery
+  bool header_copy_damaged = false;
+};
+
+// Persistence work of all threads on this pool since it was opened. Exact when no operation runs.
+// Wrong by nothing in the domains that flush; zero where the domain has nothing to do.
+struct Counters {
+  std::uint64_t bytes_written = 0;       // by the tree's algorithm: N_w * 8
+  std::uint64_t heap_bytes_written = 0;  // redo records and allocation words
+  std::uint64_t flushes = 0;             // lines, N_clf
+  std::uint64_t fences = 0;              // N_mf
+};
+
+struct CheckReport {
+  std::vector<std::string> problems;  // empty: sound
+  std::uint64_t keys = 0;
+  std::uint64_t blocks_allocated = 0;
+  std::uint64_t blocks_reachable = 0;
+};
+
+inline constexpr std::size_t kMaxKeyBytes = 65536;
+inline constexpr std::size_t kMaxThreads = 1024;  // at once, in one process
+inline constexpr std::size_t kMaxIndexes = 63;    // per pool
+inline constexpr std::size_t kMaxNameBytes = 63;  // of an index
+
+template <class K>
+class Index;
+
+namespace detail {
+class PoolState;
+}
+
+// A handle; copies share the pool. The file is closed and marked clean when the last Pool and the
+// last Index on it are gone. Thread-safe, but for assignment to one handle from two threads.
+class Pool {
+ public:
+  // Opens or creates the file at `path`. Recovery of a crashed pool happens here: O(1) for trees of
+  // instant recovery. Errors: every Code but wrong_tree..bad_option.
+  [[nodiscard]] static Result<Pool> open(const std::filesystem::path& path,
+                                         const PoolOptions& options = {});
+
+  // Anonymous memory, gone with the last handle; huge pages where the system gives them.
+  [[nodiscard]] static Result<Pool> anonymous(const PoolOptions& options = {});
+
+  // Opens the index `name`, or creates it as `spec` says ("wbtree", "wbtree:node=1024", ...).
+  // An existing index must be of that tree, with those options where the spec names them, and of
+  // key type K; an empty spec takes an existing index as it is. K: std::uint64_t or Bytes.
+  template <class K>
+  [[nodiscard]] Result<Index<K>> index(std::string_view name, std::string_view spec = "wbtree");
+
+  [[nodiscard]] std::vector<IndexInfo> indexes() const;
+  [[nodiscard]] PoolInfo info() const;
+  [[nodiscard]] Counters counters() const;
+
+  // Structure of every index, heap accounting (allocated = reachable, nothing owned twice), header
+  // copies. O(pool). No writer may run meanwhile.
+  [[nodiscard]] Result<CheckReport> check() const;
+
+  // Releases this handle; errors of the last write-back come out here and not in the destructor.
+  Result<void> close();
+
+  Pool(const Pool&) = default;
+  Pool(Pool&&) noexcept = default;
+  Pool& operator=(const Pool&) = default;
+  Pool& operator=(Pool&&) noexcept = default;
+  ~Pool() = default;
+
+ private:
+  friend struct PoolAccess;
+  explicit Pool(std::shared_ptr<detail::PoolState> state) : state_(std::move(state)) {}
+  std::shared_ptr<detail::PoolState> state_;
+};
+
+// What `everleaf doctor` prints: the domain that a pool at `path` would get, and why.
+[[nodiscard]] Result<DomainChoice> detect_domain(const std::filesystem::path& path);
+
+// The instruction that `memory` uses here: "clwb", "clflushopt" or "clflush".
+[[nodiscard]] std::string_view flush_instruction() noexcept;
+
+}  // namespace everleaf

@@ -1,0 +1,82 @@
+// Grace periods: memory that a reader may still see is reused only after that reader has gone.
+// Epoch-based reclamation (Fraser 2004, section 5.2.3). Nothing here is persistent: a retired block
+// is free in the pool's durable state already, and after a crash there are no readers.
+//
+// Invariants
+//   G1. A pinned thread's announced epoch is the global one or the one before.
+//   G2. The global epoch advances only when every pinned thread has announced it. So a block that
+//       was unlinked and then retired in epoch e is seen by nobody once the epoch is e + 2.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include <everleaf/pool.hpp>
+
+#include "base/seam.hpp"
+#include "base/thread_slot.hpp"
+#include "pmem/medium.hpp"
+
+namespace everleaf::alloc {
+
+class Grace {
+ public:
+  // Called with each block whose grace period is over; must not call back into Grace.
+  using Recycle = std::function<void(pmem::Offset)>;
+  explicit Grace(Recycle recycle);
+  Grace(const Grace&) = delete;
+  Grace& operator=(const Grace&) = delete;
+
+  // While it lives, nothing that could be reached when it was made is reused. ok() is false when
+  // all thread slots are taken. Nests.
+  class Pin {
+   public:
+    explicit Pin(Grace& grace) noexcept : grace_(grace), slot_(base::thread_slot()) {
+      if (ok()) grace_.enter(slot_);
+    }
+    Pin(const Pin&) = delete;
+    Pin& operator=(const Pin&) = delete;
+    ~Pin() {
+      if (ok()) grace_.leave(slot_);
+    }
+    [[nodiscard]] bool ok() const noexcept { return slot_ != base::kNoSlot; }
+
+   private:
+    Grace& grace_;
+    const unsigned slot_;
+  };
+
+  // Takes a block that was unlinked; needs a Pin of this thread.
+  void retire(pmem::Offset block);
+
+  // Recycles everything that can be, of all threads: the last resort when space is out.
+  void collect_all();
+
+ private:
+  struct Retired {
+    pmem::Offset block;
+    std::uint64_t epoch;
+  };
+  struct alignas(pmem::kLine) Slot {
+    std::atomic<std::uint64_t> epoch{0};  // 0: not pinned
+    unsigned depth = 0;                   // of nested pins; the slot's thread only
+    unsigned since_advance = 0;
+    base::Mutex mutex;  // guards limbo against collect_all
+    std::deque<Retired> limbo;
+  };
+
+  void enter(unsigned slot) noexcept;
+  void leave(unsigned slot) noexcept;
+  void try_advance() noexcept;
+  void collect(Slot& slot);
+
+  Recycle recycle_;
+  std::atomic<std::uint64_t> epoch_{1};
+  std::unique_ptr<std::array<Slot, kMaxThreads>> slots_;
+};
+
+}  // namespace everleaf::alloc

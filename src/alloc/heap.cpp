@@ -1,0 +1,511 @@
+#include "alloc/heap.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "base/thread_slot.hpp"
+
+namespace everleaf::alloc {
+namespace {
+
+using pmem::kHeapAt;
+using pmem::kSlabBytes;
+using pmem::Offset;
+using pmem::Word;
+
+// Word 0 of a slab: magic (16 bits) | class + 1 (8 bits; 0: free run, 255: large) | slabs << 32.
+constexpr Word kSlabMagic = 0xE7AB;
+constexpr Word kFreeRun = 0;
+constexpr Word kLargeRun = 255;
+constexpr std::size_t kBitmapAt = 64;
+constexpr std::size_t kLargeAt = 128;  // a large block starts behind its header and its bit
+constexpr std::uint64_t kFirstSlab = kHeapAt / kSlabBytes;
+constexpr std::uint64_t kScanPerRefill = 64;  // slabs looked at before the heap grows instead
+
+Word make_header(Word kind, std::uint64_t slabs) { return kSlabMagic | kind << 16 | slabs << 32; }
+
+constexpr std::array kClasses = [] {
+  std::array<std::uint32_t, 36> sizes{};
+  std::size_t n = 0;
+  for (std::uint32_t size = 16; size <= 128; size += 16) sizes[n++] = size;
+  for (std::uint32_t power = 128; power < kLargestClassBytes; power *= 2) {
+    for (std::uint32_t quarter = 1; quarter <= 4; ++quarter) {
+      sizes[n++] = power + power / 4 * quarter;
+    }
+  }
+  return sizes;
+}();
+static_assert(kClasses.back() == kLargestClassBytes && kClasses.size() + 1 < kLargeRun);
+
+std::size_t class_of(std::size_t bytes) {
+  return static_cast<std::size_t>(std::ranges::lower_bound(kClasses, bytes) - kClasses.begin());
+}
+
+// Blocks that a thread keeps for itself: enough to make the central lock rare, few enough that
+// idle threads hold little.
+std::size_t magazine_capacity(std::size_t size_class) { return kClasses[size_class] < 512 ? 64 : 16; }
+
+// Where the blocks of a class lie in a slab.
+struct Geometry {
+  std::uint64_t first;
+  std::uint64_t count;
+};
+
+Geometry geometry(std::size_t size_class) {
+  const std::uint64_t bytes = kClasses[size_class];
+  const std::uint64_t bitmap_end = kBitmapAt + (kSlabBytes / bytes + 63) / 64 * 8;
+  // Powers of two lie on their own size, so that a node never straddles a page.
+  const std::uint64_t align = std::has_single_bit(bytes) && bytes >= 64 ? bytes : 64;
+  const std::uint64_t first = (bitmap_end + align - 1) / align * align;
+  return {first, (kSlabBytes - first) / bytes};
+}
+
+}  // namespace
+
+std::size_t class_count() noexcept { return kClasses.size(); }
+std::size_t class_bytes(std::size_t size_class) noexcept { return kClasses[size_class]; }
+
+struct Heap::Place {
+  std::uint64_t slab = 0;
+  std::uint64_t slabs = 1;  // of the run
+  std::size_t size_class = 0;
+  bool free_run = false;
+  bool large = false;
+  std::uint64_t bit = 0;
+  std::size_t bytes = 0;
+  Offset bitmap = 0;  // the word that holds the bit
+};
+
+struct Heap::SlabState {
+  std::size_t size_class = 0;
+  bool large = false;
+  bool listed = false;  // in partial_
+  std::uint64_t free = 0;
+  Geometry shape{};
+  std::vector<Word> free_bits;
+};
+
+struct Heap::Magazines {
+  std::array<std::vector<Offset>, kClasses.size()> of;
+};
+
+Heap::Heap(pmem::PoolFile& pool)
+    : pool_(pool),
+      medium_(pool.medium()),
+      partial_(kClasses.size()),
+      scan_next_(kFirstSlab),
+      states_(std::make_unique<std::array<std::atomic<StatePage*>, 4096>>()),
+      magazines_(std::make_unique<std::array<std::atomic<Magazines*>, kMaxThreads>>()) {}
+
+Heap::~Heap() {
+  for (auto& magazines : *magazines_) delete magazines.load(std::memory_order_acquire);
+}
+
+std::uint64_t Heap::frontier_slab() const {
+  return pmem::load(&pool_.state().frontier) / kSlabBytes;
+}
+
+// --- Slab states ---------------------------------------------------------------------------------
+
+Heap::SlabState* Heap::state_of(std::uint64_t slab) const {
+  const StatePage* const page = (*states_)[slab / 4096].load(std::memory_order_acquire);
+  return page == nullptr ? nullptr : (*page)[slab % 4096].load(std::memory_order_acquire);
+}
+
+Heap::SlabState* Heap::install(std::uint64_t slab, std::unique_ptr<SlabState> state) {
+  auto& cell = (*states_)[slab / 4096];
+  StatePage* page = cell.load(std::memory_order_relaxed);
+  if (page == nullptr) {
+    page = owned_pages_.emplace_back(std::make_unique<StatePage>()).get();
+    cell.store(page, std::memory_order_release);
+  }
+  SlabState* const raw = owned_states_.emplace_back(std::move(state)).get();
+  (*page)[slab % 4096].store(raw, std::memory_order_release);
+  return raw;
+}
+
+void Heap::forget(std::uint64_t slab) {
+  StatePage* const page = (*states_)[slab / 4096].load(std::memory_order_relaxed);
+  if (page != nullptr) (*page)[slab % 4096].store(nullptr, std::memory_order_release);
+}
+
+// Reads a slab's header into `place`; false if it is no header. Trusts nothing.
+bool Heap::parse_header(std::uint64_t slab, Place& place) const {
+  const std::uint64_t end = frontier_slab();
+  if (slab < kFirstSlab || slab >= end) return false;
+  const Word header = pmem::load(medium_.at<Word>(slab * kSlabBytes));
+  const Word kind = header >> 16 & 0xFF;
+  place.slab = slab;
+  place.slabs = header >> 32;
+  place.free_run = kind == kFreeRun;
+  place.large = kind == kLargeRun;
+  if ((header & 0xFFFF) != kSlabMagic || (header >> 24 & 0xFF) != 0 || place.slabs == 0 ||
+      place.slabs > end - slab) {
+    return false;
+  }
+  if (place.free_run || place.large) return true;
+  place.size_class = kind - 1;
+  return kind <= kClasses.size() && place.slabs == 1;
+}
+
+bool Heap::locate(Offset block, Place& place) const {
+  if (!parse_header(block / kSlabBytes, place) || place.free_run) return false;
+  const std::uint64_t start = place.slab * kSlabBytes;
+  const std::uint64_t within = block - start;
+  place.bit = 0;
+  if (place.large) {
+    if (within != kLargeAt) return false;
+    place.bytes = place.slabs * kSlabBytes - kLargeAt;
+  } else {
+    const Geometry shape = geometry(place.size_class);
+    place.bytes = kClasses[place.size_class];
+    if (within < shape.first || (within - shape.first) % place.bytes != 0) return false;
+    place.bit = (within - shape.first) / place.bytes;
+    if (place.bit >= shape.count) return false;
+  }
+  place.bitmap = start + kBitmapAt + place.bit / 64 * sizeof(Word);
+  return true;
+}
+
+// --- The fast path -------------------------------------------------------------------------------
+
+bool Heap::injected_failure() noexcept {
+  if (fail_after_.load(std::memory_order_relaxed) == ~std::uint64_t{0}) return false;
+  std::uint64_t left = fail_after_.load(std::memory_order_relaxed);
+  while (left != 0 && left != ~std::uint64_t{0}) {
+    if (fail_after_.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) return false;
+  }
+  return left == 0;
+}
+
+Heap::Magazines* Heap::magazines() {
+  const unsigned slot = base::thread_slot();
+  if (slot == base::kNoSlot) return nullptr;
+  auto& cell = (*magazines_)[slot];
+  Magazines* mine = cell.load(std::memory_order_acquire);
+  if (mine == nullptr) {
+    mine = new Magazines;
+    cell.store(mine, std::memory_order_release);
+  }
+  return mine;
+}
+
+Offset Heap::reserve(std::size_t bytes) {
+  if (pool_.read_only() || injected_failure()) return 0;
+  if (bytes > kLargestClassBytes) return reserve_large(bytes);
+  Magazines* const mine = magazines();
+  if (mine == nullptr) return 0;
+  const std::size_t size_class = class_of(bytes);
+  auto& blocks = mine->of[size_class];
+  if (blocks.empty() && !refill(*mine, size_class)) return 0;
+  const Offset block = blocks.back();
+  blocks.pop_back();
+  return block;
+}
+
+void Heap::recycle(Offset block) {
+  Place place;
+  if (!locate(block, place)) return;  // a damaged pool: losing the block is the least harm
+  Magazines* const mine = place.large ? nullptr : magazines();
+  if (mine == nullptr) {
+    const base::MutexGuard guard(central_);
+    give_back(block);
+    return;
+  }
+  auto& blocks = mine->of[place.size_class];
+  if (blocks.size() >= magazine_capacity(place.size_class)) drain(*mine, place.size_class);
+  blocks.push_back(block);
+}
+
+bool Heap::refill(Magazines& mine, std::size_t size_class) {
+  std::array<Offset, 64> batch;
+  const std::size_t most = magazine_capacity(size_class) / 2;
+  const base::MutexGuard guard(central_);
+  std::size_t got = take_from_slabs(size_class, batch.data(), most);
+  if (got == 0 && find_slab(size_class)) got = take_from_slabs(size_class, batch.data(), most);
+  // In falling order, so that blocks are handed out by rising address.
+  for (std::size_t i = got; i-- > 0;) mine.of[size_class].push_back(batch[i]);
+  return got != 0;
+}
+
+void Heap::drain(Magazines& mine, std::size_t size_class) {
+  auto& blocks = mine.of[size_class];
+  const base::MutexGuard guard(central_);
+  // The older half: what was freed last is likely still cached.
+  const std::size_t half = blocks.size() / 2;
+  for (std::size_t i = 0; i < half; ++i) give_back(blocks[i]);
+  blocks.erase(blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(half));
+}
+
+void Heap::activate(Redo& record, Offset block) const {
+  Place place;
+  if (locate(block, place)) record.set_bits(place.bitmap, Word{1} << (place.bit % 64));
+}
+
+bool Heap::release(Redo& record, Offset block) {
+  Place place;
+  if (!locate(block, place)) return false;
+  const Word mask = Word{1} << (place.bit % 64);
+  if ((pmem::load(medium_.at<Word>(place.bitmap)) & mask) == 0) return false;
+  if (state_of(place.slab) == nullptr) {
+    // H3: while the bit still stands, so that nobody adopts the slab and finds the block free.
+    const base::MutexGuard guard(central_);
+    if (state_of(place.slab) == nullptr) adopt(place.slab);
+  }
+  record.clear_bits(place.bitmap, mask);
+  return true;
+}
+
+std::size_t Heap::allocated_bytes(Offset block) const {
+  Place place;
+  if (!locate(block, place)) return 0;
+  const Word word = pmem::load(medium_.at<Word>(place.bitmap));
+  return (word >> (place.bit % 64) & 1) != 0 ? place.bytes : 0;
+}
+
+// --- Central: slabs and runs (central_ held) ------------------------------------------------------
+
+std::size_t Heap::take_from_slabs(std::size_t size_class, Offset* out, std::size_t most) {
+  std::size_t got = 0;
+  auto& list = partial_[size_class];
+  while (got < most && !list.empty()) {
+    const std::uint64_t slab = list.back();
+    SlabState& state = *state_of(slab);
+    for (std::size_t word = 0; word < state.free_bits.size() && got < most; ++word) {
+      Word& bits = state.free_bits[word];
+      while (bits != 0 && got < most) {
+        const auto bit = static_cast<std::uint64_t>(std::countr_zero(bits));
+        bits &= bits - 1;
+        --state.free;
+        out[got++] = slab * kSlabBytes + state.shape.first + (word * 64 + bit) * kClasses[size_class];
+      }
+    }
+    if (state.free == 0) {
+      state.listed = false;
+      list.pop_back();
+    }
+  }
+  return got;
+}
+
+// Finds or makes a slab of the class with free blocks: a free run, a few slabs not looked at since
+// the open, new space, and at last every slab not looked at.
+bool Heap::find_slab(std::size_t size_class) {
+  std::uint64_t slab = take_free_run(1);
+  if (slab == 0 && scan_some(size_class, kScanPerRefill)) return true;
+  if (slab == 0) slab = take_free_run(1);
+  if (slab == 0) slab = extend(1);
+  if (slab == 0 && scan_some(size_class, ~std::uint64_t{0})) return true;
+  if (slab == 0) slab = take_free_run(1);
+  if (slab == 0) return false;
+  format(slab, make_header(size_class + 1, 1), 1);
+  return adopt(slab) != nullptr;
+}
+
+bool Heap::scan_some(std::size_t size_class, std::uint64_t slabs) {
+  const std::uint64_t end = frontier_slab();
+  for (; slabs != 0 && scan_next_ < end; --slabs) {
+    const auto inside = std::ranges::find_if(free_runs_, [this](const auto& run) {
+      return run.first <= scan_next_ && scan_next_ < run.first + run.second;
+    });
+    if (inside != free_runs_.end()) {
+      scan_next_ = inside->first + inside->second;
+      continue;
+    }
+    Place place;
+    const std::uint64_t slab = scan_next_;
+    if (!parse_header(slab, place)) {
+      ++scan_next_;  // damaged: check() tells; the slab is never used
+      continue;
+    }
+    scan_next_ = slab + place.slabs;
+    if (place.free_run) {
+      put_free_run(slab, place.slabs);
+    } else if (state_of(slab) == nullptr) {
+      adopt(slab);
+    }
+    if (!partial_[size_class].empty()) return true;
+  }
+  return !partial_[size_class].empty();
+}
+
+void Heap::skip_scanned(std::uint64_t slab, std::uint64_t slabs) {
+  // A run that covers the scan's next slab: what stands inside it is no header.
+  if (slab <= scan_next_ && scan_next_ < slab + slabs) scan_next_ = slab + slabs;
+}
+
+// Takes a slab's durable bitmap into DRAM.
+Heap::SlabState* Heap::adopt(std::uint64_t slab) {
+  Place place;
+  if (!parse_header(slab, place) || place.free_run) return nullptr;
+  auto fresh = std::make_unique<SlabState>();
+  const Word* const bitmap = medium_.at<Word>(slab * kSlabBytes + kBitmapAt);
+  if (place.large) {
+    fresh->large = true;
+    SlabState* const large = install(slab, std::move(fresh));
+    if ((pmem::load(bitmap) & 1) == 0) put_free_run(slab, place.slabs);
+    return large;
+  }
+  fresh->size_class = place.size_class;
+  fresh->shape = geometry(place.size_class);
+  fresh->free_bits.resize((fresh->shape.count + 63) / 64);
+  for (std::size_t word = 0; word < fresh->free_bits.size(); ++word) {
+    const std::uint64_t valid = std::min<std::uint64_t>(64, fresh->shape.count - word * 64);
+    const Word mask = valid == 64 ? ~Word{0} : (Word{1} << valid) - 1;
+    fresh->free_bits[word] = ~pmem::load(bitmap + word) & mask;
+    fresh->free += static_cast<std::uint64_t>(std::popcount(fresh->free_bits[word]));
+  }
+  SlabState* const state = install(slab, std::move(fresh));
+  if (state->free != 0) {
+    state->listed = true;
+    partial_[state->size_class].push_back(slab);
+  }
+  return state;
+}
+
+void Heap::give_back(Offset block) {
+  Place place;
+  if (!locate(block, place)) return;
+  SlabState* const state = state_of(place.slab);
+  if (place.large) {
+    put_free_run(place.slab, place.slabs);
+    return;
+  }
+  if (state == nullptr) return;  // H3 rules it out
+  state->free_bits[place.bit / 64] |= Word{1} << (place.bit % 64);
+  ++state->free;
+  auto& list = partial_[place.size_class];
+  if (!state->listed) {
+    state->listed = true;
+    list.push_back(place.slab);
+  }
+  // A slab that is wholly free may serve another class; one is kept, or the class would bounce.
+  if (state->free == state->shape.count && list.size() > 1) {
+    list.erase(std::ranges::find(list, place.slab));
+    put_free_run(place.slab, 1);
+  }
+}
+
+// The slabs become a free run, joined with its neighbours. One word commits it: the header of the
+// lowest slab; headers inside a run are never read.
+void Heap::put_free_run(std::uint64_t slab, std::uint64_t slabs) {
+  forget(slab);
+  auto next = std::ranges::lower_bound(free_runs_, std::pair{slab, std::uint64_t{0}});
+  if (next != free_runs_.end() && next->first == slab + slabs) {
+    slabs += next->second;
+    next = free_runs_.erase(next);
+  }
+  if (next != free_runs_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == slab) {
+      slab = before->first;
+      slabs += before->second;
+      next = free_runs_.erase(before);
+    }
+  }
+  free_runs_.insert(next, {slab, slabs});
+  skip_scanned(slab, slabs);
+  const Word header = make_header(kFreeRun, slabs);
+  Word* const word = medium_.at<Word>(slab * kSlabBytes);
+  if (pmem::load(word) == header) return;  // found by the scan: nothing to write
+  std::atomic_ref<Word>(*word).store(header, std::memory_order_release);
+  medium_.count_heap_written(sizeof(Word));
+  medium_.persist(word, sizeof(Word));  // before any slab of the run gets another use
+}
+
+// Cuts `slabs` off the front of a free run; 0 if there is none so long.
+std::uint64_t Heap::take_free_run(std::uint64_t slabs) {
+  const auto run =
+      std::ranges::find_if(free_runs_, [slabs](const auto& r) { return r.second >= slabs; });
+  if (run == free_runs_.end()) return 0;
+  const std::uint64_t slab = run->first;
+  if (run->second == slabs) {
+    free_runs_.erase(run);
+    return slab;
+  }
+  run->first += slabs;
+  run->second -= slabs;
+  Word* const rest = medium_.at<Word>(run->first * kSlabBytes);
+  std::atomic_ref<Word>(*rest).store(make_header(kFreeRun, run->second), std::memory_order_release);
+  medium_.count_heap_written(sizeof(Word));
+  medium_.persist(rest, sizeof(Word));  // the rest is a run of its own before the front shrinks
+  return slab;
+}
+
+// New slabs at the frontier, which format() moves; 0: no space.
+std::uint64_t Heap::extend(std::uint64_t slabs) {
+  const std::uint64_t slab = frontier_slab();
+  return pool_.grow((slab + slabs) * kSlabBytes) ? slab : 0;
+}
+
+void Heap::format(std::uint64_t slab, Word header, std::uint64_t slabs) {
+  auto* const words = medium_.at<Word>(slab * kSlabBytes);
+  // The bitmap first: the slab may have held anything. The longest bitmap is 512 bytes.
+  for (std::size_t i = 1; i < (kBitmapAt + 512) / sizeof(Word); ++i) {
+    std::atomic_ref<Word>(words[i]).store(0, std::memory_order_relaxed);
+  }
+  medium_.count_heap_written(kBitmapAt + 512);
+  medium_.persist(words, kBitmapAt + 512);  // all blocks are free before the header gives a class
+  std::atomic_ref<Word>(words[0]).store(header, std::memory_order_release);
+  medium_.persist(words, sizeof(Word));
+  Word* const frontier = &pool_.state().frontier;
+  if (slab + slabs > frontier_slab()) {
+    // H4: after the header's fence.
+    std::atomic_ref<Word>(*frontier).store((slab + slabs) * kSlabBytes, std::memory_order_release);
+    medium_.count_heap_written(sizeof(Word));
+    medium_.persist(frontier, sizeof(Word));
+  }
+  skip_scanned(slab, slabs);
+}
+
+Offset Heap::reserve_large(std::size_t bytes) {
+  const std::uint64_t slabs = (bytes + kLargeAt + kSlabBytes - 1) / kSlabBytes;
+  const base::MutexGuard guard(central_);
+  std::uint64_t slab = take_free_run(slabs);
+  if (slab == 0) slab = extend(slabs);
+  if (slab == 0) {
+    scan_some(0, ~std::uint64_t{0});
+    slab = take_free_run(slabs);
+  }
+  if (slab == 0) return 0;
+  format(slab, make_header(kLargeRun, slabs), slabs);
+  auto state = std::make_unique<SlabState>();
+  state->large = true;
+  install(slab, std::move(state));
+  return slab * kSlabBytes + kLargeAt;
+}
+
+void Heap::for_each_allocated(const std::function<void(Offset, std::size_t)>& visit,
+                              std::vector<std::string>* problems) const {
+  const std::uint64_t end = frontier_slab();
+  for (std::uint64_t slab = kFirstSlab; slab < end;) {
+    Place place;
+    if (!parse_header(slab, place)) {
+      if (problems != nullptr) {
+        problems->push_back("slab at offset " + std::to_string(slab * kSlabBytes) +
+                            " has an impossible header");
+      }
+      ++slab;
+      continue;
+    }
+    const std::uint64_t start = slab * kSlabBytes;
+    const Word* const bitmap = medium_.at<Word>(start + kBitmapAt);
+    if (place.large) {
+      if ((pmem::load(bitmap) & 1) != 0) {
+        visit(start + kLargeAt, place.slabs * kSlabBytes - kLargeAt);
+      }
+    } else if (!place.free_run) {
+      const Geometry shape = geometry(place.size_class);
+      const std::size_t bytes = kClasses[place.size_class];
+      for (std::uint64_t bit = 0; bit < shape.count; ++bit) {
+        if ((pmem::load(bitmap + bit / 64) >> (bit % 64) & 1) != 0) {
+          visit(start + shape.first + bit * bytes, bytes);
+        }
+      }
+    }
+    slab += place.slabs;
+  }
+}
+
+}  // namespace everleaf::alloc

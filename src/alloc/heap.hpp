@@ -1,0 +1,109 @@
+// The persistent heap: blocks of size classes in slabs of 64 KiB, and large blocks in runs of slabs.
+// src/alloc/README.md tells the protocol and its crash cases.
+//
+// A block is reserved (a promise in DRAM), filled, and then activated by the redo record that links
+// it: its bit in the slab's bitmap is set in the same commit. Freeing is the reverse: the record
+// that unlinks it clears the bit, and the block is handed out again after its grace period.
+//
+// Thread safety: all methods from any thread. reserve() and recycle() take no lock but when the
+// thread's own magazine is empty or full.
+// Invariants
+//   H1. A block's bit is set in the pool exactly while a durable structure reaches it.
+//   H2. A block is in at most one place in DRAM: a magazine, its slab's free bits, or a grace list.
+//   H3. No slab's bitmap is adopted into DRAM while a block of it is in a magazine or grace list
+//       without being marked taken there.
+//   H4. Words below the frontier are formatted: a slab's header is durable before the frontier.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "alloc/redo_log.hpp"
+#include "base/seam.hpp"
+#include "pmem/pool_file.hpp"
+
+namespace everleaf::alloc {
+
+// Sizes of blocks: multiples of 16 up to 128, then steps of a quarter of the power of two.
+inline constexpr std::size_t kLargestClassBytes = 16384;
+[[nodiscard]] std::size_t class_count() noexcept;
+[[nodiscard]] std::size_t class_bytes(std::size_t size_class) noexcept;
+
+class Heap {
+ public:
+  explicit Heap(pmem::PoolFile& pool);
+  ~Heap();
+  Heap(const Heap&) = delete;
+  Heap& operator=(const Heap&) = delete;
+
+  // A block of at least `bytes`, aligned to 16, and to 64 if `bytes` is a multiple of 64. 0: out of
+  // space. Durably free until a record with activate() commits.
+  [[nodiscard]] pmem::Offset reserve(std::size_t bytes);
+  // Gives back a reserved block that was not activated, or a freed one after its grace period.
+  void recycle(pmem::Offset block);
+
+  // Adds "this reserved block is in use" to the record that links it.
+  void activate(Redo& record, pmem::Offset block) const;
+  // Adds "this block is free" to the record that unlinks it; recycle() it after its grace period.
+  // False: there is no such allocated block, the pool is damaged.
+  [[nodiscard]] bool release(Redo& record, pmem::Offset block);
+
+  // Size of the allocated block that starts here; 0 if there is none. Safe on any offset.
+  [[nodiscard]] std::size_t allocated_bytes(pmem::Offset block) const;
+  // Every allocated block; appends what is wrong with slab headers to `problems`.
+  void for_each_allocated(const std::function<void(pmem::Offset, std::size_t)>& visit,
+                          std::vector<std::string>* problems) const;
+
+  // Tests: the n-th reserve() from now fails, and all after it, until called with ~0.
+  void fail_after(std::uint64_t n) noexcept { fail_after_.store(n, std::memory_order_relaxed); }
+
+ private:
+  struct Place;      // a block's slab, bit and size
+  struct SlabState;  // a slab's free bits in DRAM
+  struct Magazines;  // a thread's reserved blocks
+
+  [[nodiscard]] SlabState* state_of(std::uint64_t slab) const;
+  [[nodiscard]] bool locate(pmem::Offset block, Place& place) const;
+  [[nodiscard]] bool parse_header(std::uint64_t slab, Place& place) const;
+  Magazines* magazines();
+  bool refill(Magazines& mine, std::size_t size_class);
+  void drain(Magazines& mine, std::size_t size_class);
+  pmem::Offset reserve_large(std::size_t bytes);
+  [[nodiscard]] bool injected_failure() noexcept;
+
+  // All below: central_ held.
+  std::size_t take_from_slabs(std::size_t size_class, pmem::Offset* out, std::size_t most);
+  bool find_slab(std::size_t size_class);
+  SlabState* adopt(std::uint64_t slab);
+  bool scan_some(std::size_t size_class, std::uint64_t slabs);
+  std::uint64_t take_free_run(std::uint64_t slabs);
+  std::uint64_t extend(std::uint64_t slabs);
+  void format(std::uint64_t slab, std::uint64_t header, std::uint64_t slabs);
+  void give_back(pmem::Offset block);
+  void put_free_run(std::uint64_t slab, std::uint64_t slabs);
+  void skip_scanned(std::uint64_t slab, std::uint64_t slabs);
+  SlabState* install(std::uint64_t slab, std::unique_ptr<SlabState> state);
+  void forget(std::uint64_t slab);
+  [[nodiscard]] std::uint64_t frontier_slab() const;
+
+  pmem::PoolFile& pool_;
+  pmem::Medium& medium_;
+  mutable base::Mutex central_;
+  std::vector<std::vector<std::uint64_t>> partial_;        // per class: slabs with free bits
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> free_runs_;  // {first slab, slabs}, sorted
+  std::uint64_t scan_next_;                                // slabs below it are adopted
+  // Slab number -> state, in two levels, read without a lock; states live as long as the heap.
+  using StatePage = std::array<std::atomic<SlabState*>, 4096>;
+  std::unique_ptr<std::array<std::atomic<StatePage*>, 4096>> states_;
+  std::vector<std::unique_ptr<SlabState>> owned_states_;
+  std::vector<std::unique_ptr<StatePage>> owned_pages_;
+  std::unique_ptr<std::array<std::atomic<Magazines*>, kMaxThreads>> magazines_;
+  std::atomic<std::uint64_t> fail_after_{~std::uint64_t{0}};
+};
+
+}  // namespace everleaf::alloc

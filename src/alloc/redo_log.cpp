@@ -1,0 +1,132 @@
+#include "alloc/redo_log.hpp"
+
+#include <bit>
+#include <string>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/seam.hpp"
+#include "base/thread_slot.hpp"
+
+namespace everleaf::alloc {
+namespace {
+
+using pmem::Offset;
+using pmem::Word;
+
+constexpr std::uint64_t kOpMask = 7;
+
+std::uint64_t checksum_of(Word head, std::span<const Redo::Entry> entries) {
+  return XXH3_64bits_withSeed(entries.data(), entries.size_bytes(), head);
+}
+
+Offset offset_of(const Redo::Entry& entry) { return entry.where & ~kOpMask; }
+
+}  // namespace
+
+std::size_t RedoLog::claim_lane() {
+  // Threads start at their own lane, so that they rarely meet.
+  const std::size_t home = base::thread_slot() % pmem::kLanes;
+  for (unsigned round = 0;; ++round) {
+    std::uint64_t busy = busy_.load(std::memory_order_relaxed);
+    while (busy != ~std::uint64_t{0}) {
+      const std::uint64_t rotated = std::rotr(busy, static_cast<int>(home));
+      const std::size_t index =
+          (home + static_cast<std::size_t>(std::countr_one(rotated))) % pmem::kLanes;
+      // Acquire: the former holder's truncation comes before our record.
+      if (busy_.compare_exchange_weak(busy, busy | std::uint64_t{1} << index,
+                                      std::memory_order_acquire)) {
+        return index;
+      }
+    }
+    base::wait_a_little(round);
+  }
+}
+
+bool RedoLog::legal(std::span<const Redo::Entry> entries) const {
+  for (const Redo::Entry& entry : entries) {
+    const Offset at = offset_of(entry);
+    if ((entry.where & kOpMask) > static_cast<std::uint64_t>(Redo::Op::clear_bits) ||
+        at < pmem::kDirectoryAt || !medium_.contains(at, sizeof(Word)) ||
+        (at >= pmem::kLanesAt && at < pmem::kHeapAt)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool RedoLog::commit(const Redo& record) {
+  const auto entries = record.entries();
+  if (record.overflowed() || !legal(entries)) return false;
+  const std::size_t index = claim_lane();
+  Word* const words = lane(index);
+  const Word head = static_cast<Word>(entries.size()) << 32 |
+                    sequence_.fetch_add(1, std::memory_order_relaxed);
+  // R1. Plain stores: the lane is this thread's alone.
+  words[1] = checksum_of(head, entries);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    words[2 + 2 * i] = entries[i].where;
+    words[3 + 2 * i] = entries[i].value;
+  }
+  words[0] = head;
+  const std::size_t bytes = 16 + entries.size_bytes();
+  medium_.count_heap_written(bytes + 8);
+  medium_.count_written(record.tree_bytes());
+  medium_.flush(words, bytes);
+  medium_.fence();  // R1: the record is whole before the first word changes
+  apply(entries);
+  medium_.fence();  // R2: the words are durable before the record goes
+  words[0] = 0;
+  medium_.persist(words, sizeof(Word));  // R3: no record may outlive the locks of its words
+  busy_.fetch_and(~(std::uint64_t{1} << index), std::memory_order_release);
+  return true;
+}
+
+void RedoLog::apply(std::span<const Redo::Entry> entries) {
+  Offset last_line = ~Offset{0};
+  for (const Redo::Entry& entry : entries) {
+    Word* const word = medium_.at<Word>(offset_of(entry));
+    const std::atomic_ref<Word> target(*word);
+    // Release: optimistic readers, see base/version_lock.hpp.
+    switch (static_cast<Redo::Op>(entry.where & kOpMask)) {
+      case Redo::Op::store: target.store(entry.value, std::memory_order_release); break;
+      case Redo::Op::set_bits: target.fetch_or(entry.value, std::memory_order_release); break;
+      case Redo::Op::clear_bits: target.fetch_and(~entry.value, std::memory_order_release); break;
+    }
+  }
+  for (const Redo::Entry& entry : entries) {
+    // Neighbouring entries share lines: flush each run of them once.
+    const Offset line = offset_of(entry) / pmem::kLine;
+    if (line != last_line) medium_.flush(medium_.at(offset_of(entry)), sizeof(Word));
+    last_line = line;
+  }
+}
+
+Result<std::uint32_t> RedoLog::recover() {
+  std::uint32_t applied = 0;
+  for (std::size_t index = 0; index < pmem::kLanes; ++index) {
+    Word* const words = lane(index);
+    const Word head = words[0];
+    if (head == 0) continue;
+    const std::size_t count = head >> 32;
+    const bool fits = count <= Redo::kMax;
+    const std::span<const Redo::Entry> entries(reinterpret_cast<const Redo::Entry*>(words + 2),
+                                               fits ? count : 0);
+    if (fits && words[1] == checksum_of(head, entries)) {
+      if (!legal(entries)) {
+        return std::unexpected(Error{Code::corrupt, "redo lane " + std::to_string(index) +
+                                                        " names a word outside the pool: restore "
+                                                        "the pool from a copy"});
+      }
+      apply(entries);
+      ++applied;
+      medium_.fence();  // as R2: a crash in recovery finds the record again
+    }
+    words[0] = 0;
+    medium_.persist(words, sizeof(Word));  // as R3
+  }
+  return applied;
+}
+
+}  // namespace everleaf::alloc

@@ -1,0 +1,96 @@
+// The redo log: several words of the pool change together or not at all (wB+-Tree paper, Figure 6).
+//
+// A record goes to a lane, a fixed piece of the pool that one operation holds while it commits.
+//   R1  write the record (absolute values; bits are set and cleared idempotently), flush; FENCE.
+//       The caller's own flushes before commit() are covered by this fence.
+//   R2  apply it in place, flush; FENCE
+//   R3  truncate the lane, flush; FENCE
+// A crash before R1's fence leaves a record whose checksum fails (nothing happened) or a whole one;
+// after it, recovery applies the record again: R2 is idempotent. R3 is durable before the caller
+// unlocks, so no record is ever older than a later change of the words that it names.
+//
+// Lane: word 0: 0, or count << 32 | sequence (32 bits); word 1: XXH3 of word 0 and the entries;
+// then entries {offset | op, value}. Word 0 and the checksum must both fit the entries, so torn and
+// reordered write-backs (the `disk` domain) are noticed.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <everleaf/result.hpp>
+
+#include "pmem/format.hpp"
+#include "pmem/medium.hpp"
+
+namespace everleaf::alloc {
+
+// A record in the making, on the stack.
+class Redo {
+ public:
+  enum class Op : std::uint8_t { store = 0, set_bits = 1, clear_bits = 2 };
+  struct Entry {
+    std::uint64_t where;  // offset of an aligned word, its low bits the Op
+    std::uint64_t value;
+  };
+  static constexpr std::size_t kMax = (pmem::kLaneBytes - 16) / sizeof(Entry);
+
+  // `bytes`: how many bytes of the word the algorithm changes (for N_w).
+  void store(pmem::Offset word, std::uint64_t value, unsigned bytes = 8) {
+    tree_bytes_ += bytes;
+    push(word, Op::store, value);
+  }
+  // Words of the allocator, counted apart.
+  void set_bits(pmem::Offset word, std::uint64_t bits) { push(word, Op::set_bits, bits); }
+  void clear_bits(pmem::Offset word, std::uint64_t bits) { push(word, Op::clear_bits, bits); }
+
+  [[nodiscard]] std::span<const Entry> entries() const { return {entries_.data(), count_}; }
+  // More entries than a lane holds: only a damaged tree can need that.
+  [[nodiscard]] bool overflowed() const { return overflowed_; }
+  [[nodiscard]] std::uint64_t tree_bytes() const { return tree_bytes_; }
+
+ private:
+  void push(pmem::Offset word, Op op, std::uint64_t value) {
+    if (count_ == kMax) {
+      overflowed_ = true;
+      return;
+    }
+    entries_[count_++] = {word | static_cast<std::uint64_t>(op), value};
+  }
+  std::array<Entry, kMax> entries_;
+  std::size_t count_ = 0;
+  std::uint64_t tree_bytes_ = 0;
+  bool overflowed_ = false;
+};
+
+// Thread safety: commit() from any thread; waits while all lanes are busy.
+class RedoLog {
+ public:
+  explicit RedoLog(pmem::Medium& medium) : medium_(medium) {}
+
+  // R1 to R3. The caller holds the locks of every word it stores; allocator bits need none.
+  // False, and nothing changed: the record overflowed or names a word outside the pool.
+  [[nodiscard]] bool commit(const Redo& record);
+
+  // Applies what a crash left; the number of records applied. corrupt if a record names a word that
+  // cannot be. Costs one line per lane when there is nothing to do, and then writes nothing.
+  Result<std::uint32_t> recover();
+
+ private:
+  void apply(std::span<const Redo::Entry> entries);
+  [[nodiscard]] bool legal(std::span<const Redo::Entry> entries) const;
+  [[nodiscard]] pmem::Word* lane(std::size_t index) const {
+    return medium_.at<pmem::Word>(pmem::kLanesAt + index * pmem::kLaneBytes);
+  }
+  std::size_t claim_lane();
+
+  pmem::Medium& medium_;
+  std::atomic<std::uint64_t> busy_{0};  // a bit per lane
+  std::atomic<std::uint32_t> sequence_{1};
+};
+
+static_assert(pmem::kLanes == 64, "busy_ has a bit for each lane");
+
+}  // namespace everleaf::alloc

@@ -1,0 +1,60 @@
+#include "base/spec.hpp"
+
+#include <algorithm>
+
+namespace everleaf::base {
+
+Result<Spec> parse_spec(std::string_view text) {
+  Spec spec;
+  bool first = true;
+  while (true) {
+    const std::size_t colon = text.find(':');
+    const std::string_view part = text.substr(0, colon);
+    if (first) {
+      spec.tree = part;
+      first = false;
+    } else {
+      const std::size_t equals = part.find('=');
+      if (equals == std::string_view::npos || equals == 0) {
+        return std::unexpected(Error{Code::bad_option, "tree option '" + std::string(part) +
+                                                           "' is not of the form name=value"});
+      }
+      spec.options.emplace_back(part.substr(0, equals), part.substr(equals + 1));
+    }
+    if (colon == std::string_view::npos) return spec;
+    text.remove_prefix(colon + 1);
+  }
+}
+
+Result<std::string> canonical_spec(const Spec& spec, const TreeInfo& tree) {
+  for (const auto& [name, value] : spec.options) {
+    if (std::ranges::find(tree.options, std::string_view(name), &OptionInfo::name) ==
+        tree.options.end()) {
+      std::string known;
+      for (const OptionInfo& option : tree.options) {
+        known += (known.empty() ? "" : ", ") + std::string(option.name);
+      }
+      return std::unexpected(Error{Code::unknown_option, std::string(tree.name) +
+                                                             " has no option '" + name +
+                                                             "'; it has: " + known});
+    }
+  }
+  std::string text(tree.name);
+  for (const OptionInfo& option : tree.options) {
+    const auto given = std::ranges::find(spec.options, option.name,
+                                         &std::pair<std::string, std::string>::first);
+    text += ':';
+    text += option.name;
+    text += '=';
+    text += given == spec.options.end() ? std::string(option.default_value) : given->second;
+  }
+  return text;
+}
+
+std::string_view option_of(const Spec& canonical, std::string_view name) {
+  const auto given =
+      std::ranges::find(canonical.options, name, &std::pair<std::string, std::string>::first);
+  return given == canonical.options.end() ? std::string_view{} : std::string_view(given->second);
+}
+
+}  // namespace everleaf::base

@@ -1,0 +1,29 @@
+// Tree specs: "wbtree:structure=bitmap-leaf:node=512".
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <everleaf/index.hpp>
+
+namespace everleaf::base {
+
+struct Spec {
+  std::string tree;
+  std::vector<std::pair<std::string, std::string>> options;
+};
+
+// Splits a spec; bad_option if a part has no '='.
+Result<Spec> parse_spec(std::string_view text);
+
+// Every option of `tree` written out in its order, with defaults for those that `spec` leaves out:
+// two specs mean the same index exactly when their canonical forms are equal.
+// unknown_option names the option and what there is.
+Result<std::string> canonical_spec(const Spec& spec, const TreeInfo& tree);
+
+// The value of an option in a canonical spec.
+std::string_view option_of(const Spec& canonical, std::string_view name);
+
+}  // namespace everleaf::base

@@ -1,0 +1,158 @@
+#include "pmem/file.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/seam.hpp"
+
+namespace everleaf::pmem {
+namespace {
+
+Code code_of(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR: return Code::not_found;
+    case EACCES:
+    case EPERM:
+    case EROFS: return Code::permission;
+    case EEXIST: return Code::exists;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: return Code::out_of_space;
+    default: return Code::io;
+  }
+}
+
+// Which files this process has open: only to tell "by this process" from "by another".
+struct OpenHere {
+  base::Mutex mutex;
+  std::multiset<std::pair<dev_t, ino_t>> files;
+};
+
+OpenHere& open_here() {
+  static OpenHere table;
+  return table;
+}
+
+std::pair<dev_t, ino_t> identity(int fd) {
+  struct stat info {};
+  ::fstat(fd, &info);
+  return {info.st_dev, info.st_ino};
+}
+
+Result<Mapping> failed_mapping(int error) {
+  return std::unexpected(system_error("cannot map the pool", error));
+}
+
+}  // namespace
+
+Error system_error(const std::string& what, int error) {
+  return {code_of(error), what + ": " + std::strerror(error)};
+}
+
+Result<Descriptor> Descriptor::open(const std::filesystem::path& path, int flags,
+                                    unsigned permissions) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, permissions);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0) return std::unexpected(system_error("cannot open " + path.string(), errno));
+  return Descriptor(fd);
+}
+
+Descriptor::~Descriptor() {
+  if (fd_ < 0) return;
+  {
+    const base::MutexGuard guard(open_here().mutex);
+    const auto mine = open_here().files.find(identity(fd_));
+    if (mine != open_here().files.end()) open_here().files.erase(mine);
+  }
+  ::close(fd_);
+}
+
+Result<void> lock(const Descriptor& file, bool exclusive, const std::filesystem::path& path) {
+  const base::MutexGuard guard(open_here().mutex);
+  const auto id = identity(file.get());
+  // flock belongs to the open file, not to the process: a second open here conflicts as well.
+  if (::flock(file.get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) {
+    open_here().files.insert(id);
+    return {};
+  }
+  if (errno != EWOULDBLOCK) return std::unexpected(system_error("cannot lock " + path.string(), errno));
+  if (open_here().files.contains(id)) {
+    return std::unexpected(Error{Code::locked_here, path.string() +
+                                                        " is open in this process already: share "
+                                                        "that Pool instead of opening it again"});
+  }
+  return std::unexpected(Error{Code::locked, path.string() +
+                                                 " is open in another process: close it there, or "
+                                                 "copy the file"});
+}
+
+Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to) {
+  int error = 0;
+  do {
+    error = ::fallocate(file.get(), 0, static_cast<off_t>(from), static_cast<off_t>(to - from)) == 0
+                ? 0
+                : errno;
+  } while (error == EINTR);
+  if (error == EOPNOTSUPP) {
+    // posix_fallocate writes the blocks one by one where the file system cannot do better.
+    error = ::posix_fallocate(file.get(), static_cast<off_t>(from), static_cast<off_t>(to - from));
+  }
+  if (error != 0) return std::unexpected(system_error("cannot grow the pool", error));
+  return {};
+}
+
+Result<std::uint64_t> size_of(const Descriptor& file) {
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) return std::unexpected(system_error("cannot stat", errno));
+  return static_cast<std::uint64_t>(info.st_size);
+}
+
+Result<void> sync_directory(const std::filesystem::path& file) {
+  std::filesystem::path parent = file.parent_path();
+  if (parent.empty()) parent = ".";
+  auto directory = Descriptor::open(parent, O_RDONLY | O_DIRECTORY);
+  if (!directory) return std::unexpected(directory.error());
+  if (::fsync(directory->get()) != 0 && errno != EINVAL) {
+    return std::unexpected(system_error("cannot sync the directory " + parent.string(), errno));
+  }
+  return {};
+}
+
+Result<Mapping> Mapping::shared(const Descriptor& file, std::uint64_t bytes, bool synchronous) {
+  const int flags = synchronous ? MAP_SHARED_VALIDATE | MAP_SYNC : MAP_SHARED | MAP_NORESERVE;
+  void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file.get(), 0);
+  if (base == MAP_FAILED) return failed_mapping(errno);
+  return Mapping(static_cast<std::byte*>(base), bytes);
+}
+
+Result<Mapping> Mapping::copy(const Descriptor& file, std::uint64_t bytes) {
+  void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
+                            file.get(), 0);
+  if (base == MAP_FAILED) return failed_mapping(errno);
+  return Mapping(static_cast<std::byte*>(base), bytes);
+}
+
+Result<Mapping> Mapping::anonymous(std::uint64_t bytes) {
+  void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return failed_mapping(errno);
+  ::madvise(base, bytes, MADV_HUGEPAGE);  // a wish: without it everything works, slower
+  return Mapping(static_cast<std::byte*>(base), bytes);
+}
+
+Mapping::~Mapping() {
+  if (base_ != nullptr) ::munmap(base_, bytes_);
+}
+
+}  // namespace everleaf::pmem

@@ -1,0 +1,74 @@
+// Files, locks and mappings: system calls with their errors told in words.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include <everleaf/result.hpp>
+
+namespace everleaf::pmem {
+
+Error system_error(const std::string& what, int error);
+
+// An open file that closes itself.
+class Descriptor {
+ public:
+  static Result<Descriptor> open(const std::filesystem::path& path, int flags,
+                                 unsigned permissions = 0666);
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor();
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// Locks the file until it is closed: exclusively, or shared with other readers. locked / locked_here.
+Result<void> lock(const Descriptor& file, bool exclusive, const std::filesystem::path& path);
+
+// Reserves storage for [from, to): a full disk is an error here, never a SIGBUS later.
+Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to);
+
+Result<std::uint64_t> size_of(const Descriptor& file);
+
+// Makes the entry of a new file durable.
+Result<void> sync_directory(const std::filesystem::path& file);
+
+// A mapping that unmaps itself.
+class Mapping {
+ public:
+  // Shared mapping of `bytes` of the file, which may reach beyond its end: the file grows into it.
+  static Result<Mapping> shared(const Descriptor& file, std::uint64_t bytes, bool synchronous);
+  // Copy on write: stores stay in this process.
+  static Result<Mapping> copy(const Descriptor& file, std::uint64_t bytes);
+  // Zeroed memory, taken as it is touched; huge pages where the system gives them.
+  static Result<Mapping> anonymous(std::uint64_t bytes);
+
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept
+      : base_(std::exchange(other.base_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(base_, other.base_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping();
+  [[nodiscard]] std::byte* base() const noexcept { return base_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  Mapping(std::byte* base, std::uint64_t bytes) : base_(base), bytes_(bytes) {}
+  std::byte* base_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace everleaf::pmem

@@ -1,0 +1,138 @@
+#include "pmem/medium.hpp"
+
+#include <algorithm>
+
+#include <cpuid.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace everleaf::pmem {
+namespace {
+
+struct CpuFlush {
+  bool clwb = false;
+  bool clflushopt = false;
+  CpuFlush() noexcept {
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
+      clflushopt = (ebx >> 23 & 1) != 0;
+      clwb = (ebx >> 24 & 1) != 0;
+    }
+  }
+};
+
+const CpuFlush& cpu() noexcept {
+  static const CpuFlush flags;
+  return flags;
+}
+
+// Assembly, because the intrinsics demand the whole file to be compiled for a CPU that has them.
+void clwb(std::byte* line) noexcept { asm volatile("clwb %0" : "+m"(*line) : : "memory"); }
+void clflushopt(std::byte* line) noexcept {
+  asm volatile("clflushopt %0" : "+m"(*line) : : "memory");
+}
+void clflush(std::byte* line) noexcept { asm volatile("clflush %0" : "+m"(*line) : : "memory"); }
+void sfence() noexcept { asm volatile("sfence" : : : "memory"); }
+
+}  // namespace
+
+Medium::Mode Medium::mode_for(Domain domain, const Observer* observer) noexcept {
+  if (observer != nullptr) return Mode::observed;
+  switch (domain) {
+    case Domain::volatile_:
+    case Domain::process: return Mode::nothing;
+    case Domain::cache: return Mode::fence_only;
+    case Domain::disk: return Mode::disk;
+    case Domain::memory: break;
+  }
+  if (cpu().clwb) return Mode::clwb;
+  return cpu().clflushopt ? Mode::clflushopt : Mode::clflush;
+}
+
+Medium::Medium(std::byte* base, std::uint64_t size, Domain domain, Observer* observer)
+    : base_(base),
+      size_(size),
+      domain_(domain),
+      mode_(mode_for(domain, observer)),
+      observer_(observer),
+      locals_owner_(std::make_unique<std::array<Local, kMaxThreads + 1>>()),
+      locals_(locals_owner_->data()) {}
+
+void Medium::flush_lines(const void* address, std::size_t bytes) noexcept {
+  auto* const target = static_cast<std::byte*>(const_cast<void*>(address));
+  const auto first = reinterpret_cast<std::uintptr_t>(target) / kLine * kLine;
+  const auto end = reinterpret_cast<std::uintptr_t>(target) + std::max<std::size_t>(bytes, 1);
+  const std::uint64_t lines = (end - first + kLine - 1) / kLine;
+  auto* line = reinterpret_cast<std::byte*>(first);
+  Local& mine = local();
+  add(mine.flushes, lines);
+  switch (mode_) {
+    case Mode::nothing:
+    case Mode::fence_only: break;
+    case Mode::clwb:
+      for (std::uint64_t i = 0; i < lines; ++i) clwb(line + i * kLine);
+      break;
+    case Mode::clflushopt:
+      for (std::uint64_t i = 0; i < lines; ++i) clflushopt(line + i * kLine);
+      break;
+    case Mode::clflush:
+      for (std::uint64_t i = 0; i < lines; ++i) clflush(line + i * kLine);
+      break;
+    case Mode::disk:
+      mine.noted_begin = std::min(mine.noted_begin, offset_of(line));
+      mine.noted_end = std::max(mine.noted_end, offset_of(line) + lines * kLine);
+      break;
+    case Mode::observed: observer_->flushed(offset_of(line), lines * kLine); break;
+  }
+}
+
+void Medium::fence_slow() noexcept {
+  Local& mine = local();
+  add(mine.fences, 1);
+  switch (mode_) {
+    case Mode::disk: sync_noted(mine); break;
+    case Mode::observed: observer_->fencing(); break;
+    default: sfence(); break;  // M1: the lines flushed before have reached the domain
+  }
+}
+
+void Medium::sync_noted(Local& mine) noexcept {
+  if (mine.noted_begin >= mine.noted_end) return;
+  static const auto page = static_cast<Offset>(::sysconf(_SC_PAGESIZE));
+  const Offset begin = mine.noted_begin / page * page;
+  // One ranged call: the kernel writes the dirty pages of the range and nothing else, so a wide
+  // range costs no more than its dirty pages.
+  if (failed() || ::msync(base_ + begin, mine.noted_end - begin, MS_SYNC) != 0) {
+    fail();  // sticky: after a failed write-back the kernel may call the pages clean
+  }
+  mine.noted_begin = ~Offset{0};
+  mine.noted_end = 0;
+}
+
+Counters Medium::counters() const noexcept {
+  Counters sum;
+  for (std::size_t slot = 0; slot <= kMaxThreads; ++slot) {
+    const Local& local = locals_[slot];
+    sum.bytes_written += local.bytes_written.load(std::memory_order_relaxed);
+    sum.heap_bytes_written += local.heap_bytes_written.load(std::memory_order_relaxed);
+    sum.flushes += local.flushes.load(std::memory_order_relaxed);
+    sum.fences += local.fences.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+std::string_view Medium::flush_instruction() noexcept {
+  if (cpu().clwb) return "clwb";
+  return cpu().clflushopt ? "clflushopt" : "clflush";
+}
+
+}  // namespace everleaf::pmem
+
+namespace everleaf {
+
+std::string_view flush_instruction() noexcept { return pmem::Medium::flush_instruction(); }
+
+}  // namespace everleaf

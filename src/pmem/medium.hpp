@@ -1,0 +1,146 @@
+// The medium: the mapped bytes of a pool and the only code that flushes and fences them.
+//
+// Thread safety: all methods from any thread. A flush concerns the calling thread's next fence.
+// Invariants
+//   M1. After flush(p, n) and then fence() by the same thread, the bytes [p, p + n) as they were at
+//       the flush survive what the domain names - or failed() is true from then on, for good.
+//   M2. Only aligned 8-byte words are failure-atomic. Nothing here promises an order of two stores
+//       between fences, not even within a line.
+//   M3. size() only grows; bytes below it are backed by storage, so touching them cannot fault.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include <everleaf/pool.hpp>
+
+#include "base/thread_slot.hpp"
+
+namespace everleaf::pmem {
+
+// Distance from the start of the pool. 0 is the header, so it doubles as "none".
+using Offset = std::uint64_t;
+
+inline constexpr std::size_t kLine = 64;
+inline constexpr std::uint64_t kMaxPoolBytes = std::uint64_t{1} << 40;
+
+// A word of the pool. Everything that another thread may read goes through these two.
+using Word = std::uint64_t;
+
+// Acquire: see base/version_lock.hpp; on x86 a plain load.
+inline Word load(const Word* word) noexcept {
+  return std::atomic_ref<Word>(*const_cast<Word*>(word)).load(std::memory_order_acquire);
+}
+
+// What a test sees of the persistence work: the images that a crash could leave.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void flushed(Offset at, std::size_t bytes) = 0;
+  virtual void fencing() = 0;  // before the fence takes effect
+};
+
+class Medium {
+ public:
+  Medium(std::byte* base, std::uint64_t size, Domain domain, Observer* observer);
+  Medium(const Medium&) = delete;
+  Medium& operator=(const Medium&) = delete;
+
+  [[nodiscard]] std::byte* base() const noexcept { return base_; }
+  [[nodiscard]] Domain domain() const noexcept { return domain_; }
+  [[nodiscard]] std::uint64_t size() const noexcept {
+    return size_.load(std::memory_order_acquire);  // the bytes below it are mapped
+  }
+  void grow(std::uint64_t size) noexcept { size_.store(size, std::memory_order_release); }
+
+  [[nodiscard]] bool contains(Offset at, std::uint64_t bytes) const noexcept {
+    const std::uint64_t limit = size();
+    return at <= limit && bytes <= limit - at;
+  }
+
+  template <class T = std::byte>
+  [[nodiscard]] T* at(Offset offset) const noexcept {
+    return reinterpret_cast<T*>(base_ + offset);
+  }
+  [[nodiscard]] Offset offset_of(const void* address) const noexcept {
+    return static_cast<Offset>(static_cast<const std::byte*>(address) - base_);
+  }
+
+  // Failure-atomic store of one word by a tree's algorithm; counts in N_w as `bytes`, the bytes
+  // of the word that the algorithm changes.
+  void store(Word* word, Word value, unsigned bytes = 8) noexcept {
+    // Release: see base/version_lock.hpp; on x86 a plain store.
+    std::atomic_ref<Word>(*word).store(value, std::memory_order_release);
+    add(local().bytes_written, bytes);
+  }
+  void count_written(std::uint64_t bytes) noexcept { add(local().bytes_written, bytes); }
+  void count_heap_written(std::uint64_t bytes) noexcept { add(local().heap_bytes_written, bytes); }
+
+  // Starts the write-back of every line that [address, address + bytes) touches.
+  void flush(const void* address, std::size_t bytes) noexcept {
+    if (mode_ != Mode::nothing && mode_ != Mode::fence_only) flush_lines(address, bytes);
+  }
+
+  // Waits for this thread's flushes; later stores come after them.
+  void fence() noexcept {
+    if (mode_ == Mode::nothing) {
+      // A crash of the process keeps every store that was executed: only the compiler could
+      // reorder them.
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    } else {
+      fence_slow();
+    }
+  }
+
+  void persist(const void* address, std::size_t bytes) noexcept {
+    flush(address, bytes);
+    fence();
+  }
+
+  // A write-back failed: what was acknowledged before is safe, nothing more can be promised.
+  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
+  void fail() noexcept { failed_.store(true, std::memory_order_relaxed); }
+
+  [[nodiscard]] Counters counters() const noexcept;
+
+  // The best write-back instruction of this CPU.
+  [[nodiscard]] static std::string_view flush_instruction() noexcept;
+
+ private:
+  enum class Mode : std::uint8_t { nothing, fence_only, clwb, clflushopt, clflush, disk, observed };
+  struct alignas(kLine) Local {
+    std::atomic<std::uint64_t> bytes_written{0};
+    std::atomic<std::uint64_t> heap_bytes_written{0};
+    std::atomic<std::uint64_t> flushes{0};
+    std::atomic<std::uint64_t> fences{0};
+    Offset noted_begin = ~Offset{0};  // disk: the range of this thread's next fence
+    Offset noted_end = 0;
+  };
+
+  // Only the owner of a slot writes its counters: no locked instruction.
+  static void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept {
+    counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+  Local& local() noexcept {
+    const unsigned slot = base::thread_slot();
+    return locals_[slot == base::kNoSlot ? kMaxThreads : slot];
+  }
+  void flush_lines(const void* address, std::size_t bytes) noexcept;
+  void fence_slow() noexcept;
+  void sync_noted(Local& local) noexcept;
+  static Mode mode_for(Domain domain, const Observer* observer) noexcept;
+
+  std::byte* const base_;
+  std::atomic<std::uint64_t> size_;
+  const Domain domain_;
+  const Mode mode_;
+  Observer* const observer_;
+  std::atomic<bool> failed_{false};
+  std::unique_ptr<std::array<Local, kMaxThreads + 1>> locals_owner_;
+  Local* const locals_;
+};
+
+}  // namespace everleaf::pmem

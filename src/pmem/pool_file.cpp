@@ -1,0 +1,264 @@
+#include "pmem/pool_file.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pmem/domain.hpp"
+
+namespace everleaf::pmem {
+namespace {
+
+constexpr std::uint64_t kGrowUnit = std::uint64_t{1} << 20;
+constexpr std::uint64_t kGrowMost = std::uint64_t{256} << 20;
+constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
+
+Result<std::uint64_t> cap_of(const PoolOptions& options) {
+  if (options.max_bytes == 0) return kMaxPoolBytes;
+  if (options.max_bytes < kMinPoolBytes) {
+    return std::unexpected(Error{Code::bad_argument, "a pool needs max_bytes of at least " +
+                                                         std::to_string(kMinPoolBytes)});
+  }
+  return std::min(options.max_bytes, kMaxPoolBytes);
+}
+
+// A file without a name: it gets one when it is whole, so that no crash leaves half a pool behind.
+Result<Descriptor> nameless(const std::filesystem::path& path) {
+  std::filesystem::path parent = path.parent_path();
+  if (parent.empty()) parent = ".";
+  return Descriptor::open(parent, O_RDWR | O_TMPFILE, 0666);
+}
+
+Result<void> give_name(const Descriptor& file, const std::filesystem::path& path) {
+  const std::string self = "/proc/self/fd/" + std::to_string(file.get());
+  if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+    return std::unexpected(system_error("cannot create " + path.string(), errno));
+  }
+  return sync_directory(path);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PoolFile>> PoolFile::open(const std::filesystem::path& path,
+                                                 const PoolOptions& options, Observer* observer) {
+  if (options.mode == Mode::create) return create(path, options, observer);
+  auto pool = open_existing(path, options, observer);
+  if (!pool && pool.error().code == Code::not_found && options.mode == Mode::open_or_create) {
+    pool = create(path, options, observer);
+    // Another process was faster: its pool is as good.
+    if (!pool && pool.error().code == Code::exists) return open_existing(path, options, observer);
+  }
+  return pool;
+}
+
+Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem::path& path,
+                                                          const PoolOptions& options,
+                                                          Observer* observer) {
+  auto cap = cap_of(options);
+  if (!cap) return std::unexpected(cap.error());
+  std::unique_ptr<PoolFile> pool(new PoolFile);
+  pool->path_ = path;
+  pool->cap_ = *cap;
+  pool->read_only_ = options.mode == Mode::read_only;
+  auto file = Descriptor::open(path, pool->read_only_ ? O_RDONLY : O_RDWR);
+  if (!file) return std::unexpected(file.error());
+  struct stat info {};
+  if (::fstat(file->get(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return std::unexpected(Error{Code::not_a_pool, path.string() + " is not a regular file"});
+  }
+  pool->file_ = std::move(*file);
+  if (auto locked = lock(pool->file_, !pool->read_only_, path); !locked) {
+    return std::unexpected(locked.error());
+  }
+  auto bytes = size_of(pool->file_);
+  if (!bytes) return std::unexpected(bytes.error());
+  if (*bytes == 0) {
+    return std::unexpected(
+        Error{Code::empty_file, path.string() + " is empty: delete it to create a pool there"});
+  }
+  if (*bytes < kHeaderB + sizeof(Header)) {
+    std::array<std::byte, sizeof(Word)> first{};
+    const bool magic = ::pread(pool->file_.get(), first.data(), first.size(), 0) == 8 &&
+                       std::bit_cast<Word>(first) == kMagic;
+    return std::unexpected(magic ? Error{Code::truncated, path.string() + " is cut off after " +
+                                                              std::to_string(*bytes) +
+                                                              " bytes: restore it from a copy"}
+                                 : Error{Code::not_a_pool, path.string() +
+                                                               " is not an Everleaf pool"});
+  }
+  auto domain = choose(pool->file_.get(), options);
+  if (!domain) return std::unexpected(domain.error());
+  pool->domain_ = *domain;
+  if (auto mapped = pool->map(options, *bytes, observer); !mapped) {
+    return std::unexpected(mapped.error());
+  }
+  auto reading = read_headers(pool->medium_->base(), *bytes, pool->read_only_);
+  if (!reading) {
+    reading.error().message = path.string() + ": " + reading.error().message;
+    return std::unexpected(reading.error());
+  }
+  pool->header_ = reading->header;
+  pool->header_copy_damaged_ = reading->other_damaged;
+  pool->was_clean_ = reading->header.clean == 1;
+  const Word frontier = load(&pool->state().frontier);
+  if (frontier > *bytes && frontier <= kMaxPoolBytes && frontier % kSlabBytes == 0) {
+    return std::unexpected(Error{Code::truncated, path.string() + " has " + std::to_string(*bytes) +
+                                                      " bytes, its heap reaches to " +
+                                                      std::to_string(frontier) +
+                                                      ": it was cut off, restore it from a copy"});
+  }
+  if (frontier < kHeapAt || frontier > *bytes || frontier % kSlabBytes != 0) {
+    return std::unexpected(Error{Code::corrupt, path.string() + ": the heap's frontier " +
+                                                    std::to_string(frontier) +
+                                                    " is impossible: restore it from a copy"});
+  }
+  return pool;
+}
+
+Result<std::unique_ptr<PoolFile>> PoolFile::create(const std::filesystem::path& path,
+                                                   const PoolOptions& options,
+                                                   Observer* observer) {
+  auto cap = cap_of(options);
+  if (!cap) return std::unexpected(cap.error());
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) {
+    return std::unexpected(Error{Code::exists, path.string() + " is there already"});
+  }
+  std::unique_ptr<PoolFile> pool(new PoolFile);
+  pool->path_ = path;
+  pool->cap_ = *cap;
+  auto file = nameless(path);
+  if (!file) {
+    file.error().message = "cannot create " + path.string() + ": " + file.error().message;
+    return std::unexpected(file.error());
+  }
+  pool->file_ = std::move(*file);
+  if (auto locked = lock(pool->file_, true, path); !locked) return std::unexpected(locked.error());
+  if (auto backed = allocate(pool->file_, 0, kMinPoolBytes); !backed) {
+    return std::unexpected(backed.error());
+  }
+  auto domain = choose(pool->file_.get(), options);
+  if (!domain) return std::unexpected(domain.error());
+  pool->domain_ = *domain;
+  if (auto mapped = pool->map(options, kMinPoolBytes, observer); !mapped) {
+    return std::unexpected(mapped.error());
+  }
+  pool->format();
+  if (pool->domain_.domain != Domain::process && ::fsync(pool->file_.get()) != 0) {
+    return std::unexpected(system_error("cannot write " + path.string(), errno));
+  }
+  if (auto named = give_name(pool->file_, path); !named) return std::unexpected(named.error());
+  return pool;
+}
+
+Result<std::unique_ptr<PoolFile>> PoolFile::anonymous(const PoolOptions& options,
+                                                      Observer* observer) {
+  auto cap = cap_of(options);
+  if (!cap) return std::unexpected(cap.error());
+  if (options.domain && *options.domain != Domain::volatile_ && !options.emulate) {
+    return std::unexpected(Error{Code::domain_too_strong,
+                                 "anonymous memory survives nothing: open a file, or pass emulate "
+                                 "to measure a domain"});
+  }
+  std::unique_ptr<PoolFile> pool(new PoolFile);
+  pool->cap_ = *cap;
+  const Domain domain = options.domain.value_or(Domain::volatile_);
+  pool->domain_ = {domain, domain != Domain::volatile_, "anonymous memory"};
+  if (auto mapped = pool->map(options, kMinPoolBytes, observer); !mapped) {
+    return std::unexpected(mapped.error());
+  }
+  pool->format();
+  return pool;
+}
+
+Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
+                           Observer* observer) {
+  const bool synchronous = domain_.domain == Domain::memory || domain_.domain == Domain::cache;
+  std::uint64_t reserve = std::max(file_bytes, options.max_bytes == 0 ? kMaxPoolBytes : cap_);
+  if (read_only_) reserve = file_bytes;
+  Result<Mapping> mapping;
+  while (true) {
+    if (read_only_) {
+      mapping = Mapping::copy(file_, reserve);
+    } else if (!file_.valid()) {
+      mapping = Mapping::anonymous(reserve);
+    } else {
+      mapping = Mapping::shared(file_, reserve, synchronous && !domain_.emulated);
+    }
+    // Address space may be limited: take the largest range that there is.
+    if (mapping || reserve <= std::max(file_bytes, kMinPoolBytes) * 2) break;
+    reserve /= 2;
+  }
+  if (!mapping) return std::unexpected(mapping.error());
+  mapping_ = std::move(*mapping);
+  cap_ = std::min(std::max(cap_, file_bytes), reserve);
+  // A private copy is nobody's durable state, and an observer sees nothing of it.
+  medium_ = std::make_unique<Medium>(mapping_.base(), file_bytes,
+                                     read_only_ ? Domain::volatile_ : domain_.domain,
+                                     read_only_ ? nullptr : observer);
+  return {};
+}
+
+void PoolFile::format() {
+  std::atomic_ref<Word>(state().frontier).store(kHeapAt, std::memory_order_relaxed);
+  medium_->persist(&state(), sizeof(PoolState));  // before a magic vouches for it
+  create_headers(*medium_);
+  header_ = *medium_->at<Header>(kHeaderA);
+  was_clean_ = true;
+}
+
+bool PoolFile::grow(std::uint64_t bytes) {
+  const base::MutexGuard guard(grow_mutex_);
+  const std::uint64_t now = medium_->size();
+  if (bytes <= now) return true;
+  if (read_only_ || bytes > cap_ || medium_->failed()) return false;
+  // An eighth more than there is: few calls for large pools, little waste for small ones.
+  const std::uint64_t step = std::clamp(now / 8, kGrowUnit, kGrowMost);
+  const std::uint64_t unit = now % kHugePage == 0 ? kHugePage : kGrowUnit;
+  std::uint64_t target = std::min((std::max(bytes, now + step) + unit - 1) / unit * unit, cap_);
+  if (file_.valid()) {
+    auto backed = allocate(file_, now, target);
+    if (!backed && target > bytes) {
+      target = bytes;  // the disk is nearly full: take only what is needed now
+      backed = allocate(file_, now, target);
+    }
+    if (!backed) return false;
+    // The new size must survive before anything in the new part is acknowledged.
+    if (domain_.domain != Domain::process && ::fdatasync(file_.get()) != 0) {
+      medium_->fail();
+      return false;
+    }
+  }
+  medium_->grow(target);
+  return true;
+}
+
+void PoolFile::mark_open() {
+  if (read_only_) return;
+  header_.clean = 0;
+  header_.file_bytes = medium_->size();
+  update_header(*medium_, header_);
+  // A second time, so that the other copy is mended and says the same.
+  if (header_copy_damaged_) update_header(*medium_, header_);
+}
+
+Result<void> PoolFile::mark_clean() {
+  if (read_only_) return {};
+  if (!medium_->failed()) {
+    header_.clean = 1;
+    header_.file_bytes = medium_->size();
+    update_header(*medium_, header_);
+  }
+  if (medium_->failed()) {
+    return std::unexpected(Error{Code::io, path_.string() +
+                                               ": a write-back failed; operations acknowledged "
+                                               "after the failure are not in the file"});
+  }
+  return {};
+}
+
+}  // namespace everleaf::pmem

@@ -1,0 +1,66 @@
+// An open pool file (or anonymous memory): descriptor, lock, mapping, medium, header.
+//
+// Thread safety: grow() from any thread; the rest belongs to the thread that opens and closes.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include <everleaf/pool.hpp>
+
+#include "base/seam.hpp"
+#include "pmem/file.hpp"
+#include "pmem/header.hpp"
+#include "pmem/medium.hpp"
+
+namespace everleaf::pmem {
+
+class PoolFile {
+ public:
+  static Result<std::unique_ptr<PoolFile>> open(const std::filesystem::path& path,
+                                                const PoolOptions& options, Observer* observer);
+  static Result<std::unique_ptr<PoolFile>> anonymous(const PoolOptions& options,
+                                                     Observer* observer);
+
+  [[nodiscard]] Medium& medium() noexcept { return *medium_; }
+  [[nodiscard]] PoolState& state() noexcept { return *medium_->at<PoolState>(kStateAt); }
+  [[nodiscard]] const Header& header() const noexcept { return header_; }
+  [[nodiscard]] bool header_copy_damaged() const noexcept { return header_copy_damaged_; }
+  [[nodiscard]] bool was_clean() const noexcept { return was_clean_; }
+  [[nodiscard]] bool read_only() const noexcept { return read_only_; }
+  [[nodiscard]] const DomainChoice& domain() const noexcept { return domain_; }
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+  // Backs at least `bytes` of the pool with storage. False: the disk, the cap or the address range
+  // is full, and nothing changed.
+  bool grow(std::uint64_t bytes);
+
+  // Marks the pool as in use: called once recovery is done.
+  void mark_open();
+  // Marks the pool as closed properly; io if anything was not written.
+  Result<void> mark_clean();
+
+ private:
+  PoolFile() = default;
+  static Result<std::unique_ptr<PoolFile>> create(const std::filesystem::path& path,
+                                                  const PoolOptions& options, Observer* observer);
+  static Result<std::unique_ptr<PoolFile>> open_existing(const std::filesystem::path& path,
+                                                         const PoolOptions& options,
+                                                         Observer* observer);
+  Result<void> map(const PoolOptions& options, std::uint64_t file_bytes, Observer* observer);
+  void format();
+
+  std::filesystem::path path_;
+  Descriptor file_;
+  Mapping mapping_;
+  std::unique_ptr<Medium> medium_;
+  Header header_{};
+  DomainChoice domain_;
+  std::uint64_t cap_ = kMaxPoolBytes;
+  bool read_only_ = false;
+  bool was_clean_ = false;
+  bool header_copy_damaged_ = false;
+  base::Mutex grow_mutex_;
+};
+
+}  // namespace everleaf::pmem

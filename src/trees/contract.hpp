@@ -1,0 +1,103 @@
+// What a tree's room implements and what it stands on. The public face is everleaf/index.hpp.
+//
+// A strict tree keeps three rules:
+//   C1. An operation returns `done` only after the fence that makes it durable.
+//   C2. Nobody sees a change before that fence: version locks are released after it.
+//   C3. A refusal (out_of_space, key_too_long, ...) leaves durable and visible state as it was.
+// A block (node, key record) is reserved, filled, flushed, and activated by the redo record that
+// links it; the record that unlinks it releases it; it is retired after the commit. A later store
+// whose values name blocks adds those blocks to the same record: that is the one place where intent
+// and link become durable together.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <everleaf/index.hpp>
+
+#include "alloc/grace.hpp"
+#include "alloc/heap.hpp"
+#include "alloc/redo_log.hpp"
+#include "base/spec.hpp"
+#include "base/version_lock.hpp"
+#include "pmem/medium.hpp"
+
+namespace everleaf::detail {
+
+using Visit = std::function<void(pmem::Offset, std::size_t)>;
+
+template <class K>
+class Tree {
+ public:
+  Tree() = default;
+  Tree(const Tree&) = delete;
+  Tree& operator=(const Tree&) = delete;
+  virtual ~Tree() = default;
+
+  virtual Outcome insert(K key, std::uint64_t value) = 0;
+  virtual Outcome update(K key, std::uint64_t value) = 0;
+  virtual Outcome upsert(K key, std::uint64_t value) = 0;
+  virtual Outcome remove(K key) = 0;
+  virtual Lookup find(K key) const = 0;
+  virtual Outcome scan(K from, std::optional<K> to, std::size_t limit,
+                       std::vector<Entry<K>>& out) const = 0;
+  virtual Outcome scan_back(std::optional<K> from, std::size_t limit,
+                            std::vector<Entry<K>>& out) const = 0;
+  virtual Outcome bulk_load(std::span<const Entry<K>> entries, double fill) = 0;
+  virtual Outcome sync() = 0;
+  virtual CheckReport check() const = 0;
+  virtual Stats stats() const = 0;
+  // Every block that the tree owns, each once: nodes and key records. The pool compares them with
+  // what is allocated.
+  virtual void for_each_block(const Visit& visit) const = 0;
+};
+
+}  // namespace everleaf::detail
+
+namespace everleaf::tree {
+
+// The parts of an open pool that a tree works with; they outlive it.
+struct Context {
+  pmem::Medium& medium;
+  alloc::Heap& heap;
+  alloc::RedoLog& redo;
+  alloc::Grace& grace;
+  bool read_only;
+  pmem::Offset root_word;  // the tree's word in the directory; 0 before the tree was created
+
+  // A block, waiting out grace periods where the pool is full. 0: out of space.
+  [[nodiscard]] pmem::Offset reserve(std::size_t bytes) const {
+    pmem::Offset block = heap.reserve(bytes);
+    if (block == 0) {
+      grace.collect_all();
+      block = heap.reserve(bytes);
+    }
+    return block;
+  }
+};
+
+// How the registry makes trees: one function that writes a new empty tree, one that opens it.
+struct Factory {
+  // Adds what an empty tree needs to `record`, which also creates the directory entry.
+  Outcome (*create)(Context context, const base::Spec& canonical, KeyType key_type,
+                    alloc::Redo& record);
+  Result<std::unique_ptr<detail::Tree<std::uint64_t>>> (*open_u64)(Context context,
+                                                                  const base::Spec& canonical);
+  Result<std::unique_ptr<detail::Tree<Bytes>>> (*open_bytes)(Context context,
+                                                             const base::Spec& canonical);
+  // bad_option if an option's value is not allowed.
+  Result<void> (*validate)(const base::Spec& canonical);
+};
+
+struct Registration {
+  TreeInfo info;
+  Factory factory;
+};
+
+// The one list; see registry.cpp.
+[[nodiscard]] std::span<const Registration> registry() noexcept;
+// unknown_tree names what there is.
+[[nodiscard]] Result<const Registration*> find_tree(std::string_view name);
+
+}  // namespace everleaf::tree

@@ -1,0 +1,77 @@
+#include "trees/directory.hpp"
+
+#include <algorithm>
+#include <string>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace everleaf::tree {
+namespace {
+
+constexpr std::size_t kSummedFrom = offsetof(pmem::DirectoryEntry, key_type);
+constexpr std::size_t kSummedTo = offsetof(pmem::DirectoryEntry, root);
+
+std::uint64_t checksum_of(const pmem::DirectoryEntry& entry) {
+  return XXH3_64bits(reinterpret_cast<const std::byte*>(&entry) + kSummedFrom,
+                     kSummedTo - kSummedFrom);
+}
+
+}  // namespace
+
+std::optional<Directory::Found> Directory::read(std::size_t i) const {
+  const pmem::DirectoryEntry& e = *entry(i);
+  if (e.checksum != checksum_of(e) || e.key_type > 1 || e.name.back() != 0 || e.spec.back() != 0) {
+    return std::nullopt;
+  }
+  return Found{{e.name.data(), e.spec.data(), static_cast<KeyType>(e.key_type)},
+               medium_.offset_of(&e.root)};
+}
+
+Result<std::optional<Directory::Found>> Directory::find(std::string_view name) const {
+  std::vector<std::string> problems;
+  for (Found& found : list(&problems)) {
+    if (found.info.name == name) return std::optional(std::move(found));
+  }
+  // A damaged entry may be the one that was asked for: do not call it absent, let alone create it.
+  if (!problems.empty()) return std::unexpected(Error{Code::corrupt, problems.front()});
+  return std::optional<Found>{};
+}
+
+std::vector<Directory::Found> Directory::list(std::vector<std::string>* problems) const {
+  std::vector<Found> all;
+  for (std::size_t i = 0; i < kMaxIndexes; ++i) {
+    const pmem::Word state = pmem::load(&entry(i)->state);
+    if (state == 0) continue;
+    auto found = state == 1 ? read(i) : std::nullopt;
+    if (found) {
+      all.push_back(std::move(*found));
+    } else if (problems != nullptr) {
+      problems->push_back("directory entry " + std::to_string(i) +
+                          " is damaged: restore the pool from a copy");
+    }
+  }
+  return all;
+}
+
+Result<pmem::Offset> Directory::prepare(const IndexInfo& info, alloc::Redo& record) {
+  for (std::size_t i = 0; i < kMaxIndexes; ++i) {
+    pmem::DirectoryEntry& e = *entry(i);
+    if (pmem::load(&e.state) != 0) continue;
+    e.key_type = static_cast<std::uint64_t>(info.key_type);
+    e.name.fill(0);
+    e.spec.fill(0);
+    std::ranges::copy(info.name, e.name.begin());
+    std::ranges::copy(info.spec, e.spec.begin());
+    e.root = 0;
+    e.checksum = checksum_of(e);
+    medium_.flush(&e, sizeof e);  // durable by the record's first fence
+    record.store(medium_.offset_of(&e.state), 1, 0);
+    return medium_.offset_of(&e.root);
+  }
+  return std::unexpected(Error{Code::out_of_space,
+                               "the pool holds " + std::to_string(kMaxIndexes) +
+                                   " indexes already: use another pool"});
+}
+
+}  // namespace everleaf::tree

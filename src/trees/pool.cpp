@@ -1,0 +1,399 @@
+// Pool and Index: the public face over the rooms below.
+#include <algorithm>
+#include <string>
+#include <iterator>
+
+#include <everleaf/index.hpp>
+
+#include "base/spec.hpp"
+#include "trees/pool_state.hpp"
+
+namespace everleaf {
+namespace detail {
+namespace {
+
+std::string uuid_text(const std::array<std::byte, 16>& uuid) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += kDigits[std::to_integer<unsigned>(uuid[i] >> 4)];
+    text += kDigits[std::to_integer<unsigned>(uuid[i] & std::byte{15})];
+  }
+  return text;
+}
+
+// The row and the canonical spec of what the caller wrote.
+struct Resolved {
+  const tree::Registration* row;
+  base::Spec canonical;
+  std::string text;
+};
+
+Result<Resolved> resolve(std::string_view spec_text) {
+  auto spec = base::parse_spec(spec_text);
+  if (!spec) return std::unexpected(spec.error());
+  auto row = tree::find_tree(spec->tree);
+  if (!row) return std::unexpected(row.error());
+  auto text = base::canonical_spec(*spec, (*row)->info);
+  if (!text) return std::unexpected(text.error());
+  auto canonical = base::parse_spec(*text);
+  if (!canonical) return std::unexpected(canonical.error());
+  if (auto valid = (*row)->factory.validate(*canonical); !valid) {
+    return std::unexpected(valid.error());
+  }
+  return Resolved{*row, std::move(*canonical), std::move(*text)};
+}
+
+// An existing index against what the caller asked for.
+Result<void> match(const IndexInfo& info, std::string_view spec_text, KeyType key_type) {
+  if (info.key_type != key_type) {
+    return std::unexpected(Error{Code::wrong_key_type,
+                                 "index '" + info.name + "' has " +
+                                     std::string(to_string(info.key_type)) + " keys, not " +
+                                     std::string(to_string(key_type))});
+  }
+  if (spec_text.empty()) return {};
+  auto asked = base::parse_spec(spec_text);
+  if (!asked) return std::unexpected(asked.error());
+  auto row = tree::find_tree(asked->tree);
+  if (!row) return std::unexpected(row.error());
+  if (auto known = base::canonical_spec(*asked, (*row)->info); !known) {
+    return std::unexpected(known.error());
+  }
+  auto stored = base::parse_spec(info.spec);
+  if (!stored) return std::unexpected(stored.error());
+  bool same = asked->tree == stored->tree;
+  for (const auto& [name, value] : asked->options) {
+    same = same && base::option_of(*stored, name) == value;
+  }
+  if (same) return {};
+  return std::unexpected(Error{Code::wrong_tree, "index '" + info.name + "' is a " + info.spec +
+                                                     ", not a " + std::string(spec_text)});
+}
+
+}  // namespace
+
+PoolState::PoolState(std::unique_ptr<pmem::PoolFile> file)
+    : file_(std::move(file)),
+      heap_(*file_),
+      redo_(file_->medium()),
+      grace_([this](pmem::Offset block) { heap_.recycle(block); }),
+      directory_(file_->medium()) {}
+
+Result<std::shared_ptr<PoolState>> PoolState::start(std::unique_ptr<pmem::PoolFile> file,
+                                                    std::uint64_t started_ns) {
+  auto state = std::make_shared<PoolState>(std::move(file));
+  auto replayed = state->redo_.recover();
+  if (!replayed) {
+    state->finished_ = true;  // leave the evidence as it is
+    return std::unexpected(replayed.error());
+  }
+  state->replayed_ = *replayed;
+  state->file_->mark_open();
+  state->open_ns_ = base::now_ns() - started_ns;
+  return state;
+}
+
+PoolState::~PoolState() {
+  if (!finished_) (void)finish();
+}
+
+Result<void> PoolState::finish() {
+  finished_ = true;
+  return file_->mark_clean();
+}
+
+Result<tree::Directory::Found> PoolState::create_index(std::string_view name,
+                                                        std::string_view spec, KeyType key_type) {
+  if (file_->read_only()) {
+    return std::unexpected(Error{Code::not_found, "there is no index '" + std::string(name) +
+                                                      "' in this read-only pool"});
+  }
+  if (spec.empty()) {
+    return std::unexpected(
+        Error{Code::not_found, "there is no index '" + std::string(name) + "' in this pool"});
+  }
+  if (name.empty() || name.size() > kMaxNameBytes || name.find('\0') != std::string_view::npos) {
+    return std::unexpected(Error{Code::bad_argument,
+                                 "an index name has 1 to " + std::to_string(kMaxNameBytes) +
+                                     " bytes, none of them zero"});
+  }
+  auto resolved = resolve(spec);
+  if (!resolved) return std::unexpected(resolved.error());
+  if (resolved->text.size() >= pmem::kSpecBytes) {
+    return std::unexpected(Error{Code::bad_option, "the tree's options are too long to store"});
+  }
+  alloc::Redo record;
+  tree::Directory::Found found{{std::string(name), resolved->text, key_type}, 0};
+  auto root_word = directory_.prepare(found.info, record);
+  if (!root_word) return std::unexpected(root_word.error());
+  found.root_word = *root_word;
+  const Outcome outcome =
+      resolved->row->factory.create(context(*root_word), resolved->canonical, key_type, record);
+  if (outcome != Outcome::done || !redo_.commit(record)) {
+    return std::unexpected(Error{Code::out_of_space, "no space for a new index"});
+  }
+  if (medium().failed()) {
+    return std::unexpected(Error{Code::io, "a write-back failed; the pool takes no more writes"});
+  }
+  return found;
+}
+
+Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
+  auto resolved = resolve(found.info.spec);
+  if (!resolved) {
+    return std::unexpected(Error{Code::newer_version, "index '" + found.info.name + "' is a " +
+                                                          found.info.spec +
+                                                          ", which this release does not know: " +
+                                                          resolved.error().message});
+  }
+  Open open{found.info, nullptr, nullptr};
+  const tree::Factory& factory = resolved->row->factory;
+  if (found.info.key_type == KeyType::u64) {
+    auto tree = factory.open_u64(context(found.root_word), resolved->canonical);
+    if (!tree) return std::unexpected(tree.error());
+    open.u64 = std::move(*tree);
+  } else {
+    auto tree = factory.open_bytes(context(found.root_word), resolved->canonical);
+    if (!tree) return std::unexpected(tree.error());
+    open.bytes = std::move(*tree);
+  }
+  return &open_.emplace(found.info.name, std::move(open)).first->second;
+}
+
+Result<PoolState::Open*> PoolState::open_index(std::string_view name, std::string_view spec,
+                                               KeyType key_type) {
+  const base::MutexGuard guard(mutex_);
+  const auto known = open_.find(name);
+  if (known != open_.end()) {
+    if (auto ok = match(known->second.info, spec, key_type); !ok) {
+      return std::unexpected(ok.error());
+    }
+    return &known->second;
+  }
+  auto stored = directory_.find(name);
+  if (!stored) return std::unexpected(stored.error());
+  if (*stored) {
+    if (auto ok = match((*stored)->info, spec, key_type); !ok) return std::unexpected(ok.error());
+    return load(**stored);
+  }
+  auto created = create_index(name, spec, key_type);
+  if (!created) return std::unexpected(created.error());
+  return load(*created);
+}
+
+template <>
+Result<Tree<std::uint64_t>*> PoolState::index(std::string_view name, std::string_view spec) {
+  auto open = open_index(name, spec, KeyType::u64);
+  if (!open) return std::unexpected(open.error());
+  return (*open)->u64.get();
+}
+
+template <>
+Result<Tree<Bytes>*> PoolState::index(std::string_view name, std::string_view spec) {
+  auto open = open_index(name, spec, KeyType::bytes);
+  if (!open) return std::unexpected(open.error());
+  return (*open)->bytes.get();
+}
+
+std::vector<IndexInfo> PoolState::indexes() const {
+  const base::MutexGuard guard(mutex_);
+  std::vector<IndexInfo> all;
+  for (auto& found : directory_.list(nullptr)) all.push_back(std::move(found.info));
+  return all;
+}
+
+IndexInfo PoolState::info_of(const void* tree) const {
+  const base::MutexGuard guard(mutex_);
+  for (const auto& [name, open] : open_) {
+    if (open.u64.get() == tree || open.bytes.get() == tree) return open.info;
+  }
+  return {};
+}
+
+PoolInfo PoolState::info() const {
+  PoolInfo info;
+  info.path = file_->path().string();
+  info.uuid = uuid_text(file_->header().uuid);
+  info.version = file_->header().version;
+  info.domain = file_->domain();
+  info.read_only = file_->read_only();
+  info.clean = file_->was_clean();
+  info.replayed = replayed_;
+  info.file_bytes = file_->medium().size();
+  info.heap_bytes = pmem::load(&file_->state().frontier) - pmem::kHeapAt;
+  info.open_ns = open_ns_;
+  info.header_copy_damaged = file_->header_copy_damaged();
+  heap_.for_each_allocated(
+      [&info](pmem::Offset, std::size_t bytes) { info.block_bytes += bytes; }, nullptr);
+  return info;
+}
+
+Result<CheckReport> PoolState::check() {
+  CheckReport report;
+  if (file_->header_copy_damaged()) report.problems.push_back("one header copy was damaged");
+  std::vector<pmem::Offset> reachable;
+  std::vector<tree::Directory::Found> all;
+  {
+    const base::MutexGuard guard(mutex_);
+    all = directory_.list(&report.problems);
+  }
+  for (const auto& found : all) {
+    auto open = open_index(found.info.name, {}, found.info.key_type);
+    if (!open) {
+      report.problems.push_back("index '" + found.info.name + "': " + open.error().message);
+      continue;
+    }
+    const auto visit = [&reachable](pmem::Offset block, std::size_t) { reachable.push_back(block); };
+    CheckReport one = (*open)->u64 ? (*open)->u64->check() : (*open)->bytes->check();
+    for (std::string& problem : one.problems) {
+      report.problems.push_back("index '" + found.info.name + "': " + problem);
+    }
+    report.keys += one.keys;
+    // A damaged tree is not walked again: what it reaches means nothing.
+    if (!one.problems.empty()) continue;
+    (*open)->u64 ? (*open)->u64->for_each_block(visit) : (*open)->bytes->for_each_block(visit);
+  }
+  std::ranges::sort(reachable);
+  std::vector<pmem::Offset> allocated;
+  heap_.for_each_allocated(
+      [&allocated](pmem::Offset block, std::size_t) { allocated.push_back(block); },
+      &report.problems);
+  report.blocks_allocated = allocated.size();
+  report.blocks_reachable = reachable.size();
+  if (!report.problems.empty()) return report;
+  const auto twice = std::ranges::adjacent_find(reachable);
+  if (twice != reachable.end()) {
+    report.problems.push_back("the block at offset " + std::to_string(*twice) + " is owned twice");
+  }
+  std::vector<pmem::Offset> leaked;
+  std::ranges::set_difference(allocated, reachable, std::back_inserter(leaked));
+  std::vector<pmem::Offset> dangling;
+  std::ranges::set_difference(reachable, allocated, std::back_inserter(dangling));
+  if (!leaked.empty()) {
+    report.problems.push_back(std::to_string(leaked.size()) +
+                              " blocks are allocated but not reachable, the first at offset " +
+                              std::to_string(leaked.front()));
+  }
+  if (!dangling.empty()) {
+    report.problems.push_back(std::to_string(dangling.size()) +
+                              " blocks are reachable but not allocated, the first at offset " +
+                              std::to_string(dangling.front()));
+  }
+  return report;
+}
+
+}  // namespace detail
+
+Result<Pool> PoolAccess::open(const std::filesystem::path& path, const PoolOptions& options,
+                              pmem::Observer* observer) {
+  const std::uint64_t started_ns = base::now_ns();
+  auto file = pmem::PoolFile::open(path, options, observer);
+  if (!file) return std::unexpected(file.error());
+  auto state = detail::PoolState::start(std::move(*file), started_ns);
+  if (!state) {
+    return std::unexpected(Error{state.error().code, path.string() + ": " + state.error().message});
+  }
+  return Pool(std::move(*state));
+}
+
+Result<Pool> PoolAccess::anonymous(const PoolOptions& options, pmem::Observer* observer) {
+  const std::uint64_t started_ns = base::now_ns();
+  auto file = pmem::PoolFile::anonymous(options, observer);
+  if (!file) return std::unexpected(file.error());
+  auto state = detail::PoolState::start(std::move(*file), started_ns);
+  if (!state) return std::unexpected(state.error());
+  return Pool(std::move(*state));
+}
+
+Result<Pool> Pool::open(const std::filesystem::path& path, const PoolOptions& options) {
+  return PoolAccess::open(path, options, nullptr);
+}
+
+Result<Pool> Pool::anonymous(const PoolOptions& options) {
+  return PoolAccess::anonymous(options, nullptr);
+}
+
+template <class K>
+Result<Index<K>> Pool::index(std::string_view name, std::string_view spec) {
+  auto tree = state_->index<K>(name, spec);
+  if (!tree) return std::unexpected(tree.error());
+  return Index<K>(state_, *tree);
+}
+
+std::vector<IndexInfo> Pool::indexes() const { return state_->indexes(); }
+PoolInfo Pool::info() const { return state_->info(); }
+Counters Pool::counters() const { return state_->counters(); }
+Result<CheckReport> Pool::check() const { return state_->check(); }
+
+Result<void> Pool::close() {
+  if (!state_) return {};
+  const std::shared_ptr<detail::PoolState> last = std::move(state_);
+  return last.use_count() == 1 ? last->finish() : Result<void>{};
+}
+
+template <class K>
+Outcome Index<K>::insert(K key, std::uint64_t value) {
+  return tree_->insert(key, value);
+}
+template <class K>
+Outcome Index<K>::update(K key, std::uint64_t value) {
+  return tree_->update(key, value);
+}
+template <class K>
+Outcome Index<K>::upsert(K key, std::uint64_t value) {
+  return tree_->upsert(key, value);
+}
+template <class K>
+Outcome Index<K>::remove(K key) {
+  return tree_->remove(key);
+}
+template <class K>
+Lookup Index<K>::find(K key) const {
+  return tree_->find(key);
+}
+template <class K>
+Outcome Index<K>::scan(K from, std::size_t limit, std::vector<Entry<K>>& out) const {
+  return tree_->scan(from, std::nullopt, limit, out);
+}
+template <class K>
+Outcome Index<K>::scan(K from, K to, std::size_t limit, std::vector<Entry<K>>& out) const {
+  return tree_->scan(from, to, limit, out);
+}
+template <class K>
+Outcome Index<K>::scan_back(std::optional<K> from, std::size_t limit,
+                            std::vector<Entry<K>>& out) const {
+  return tree_->scan_back(from, limit, out);
+}
+template <class K>
+Outcome Index<K>::bulk_load(std::span<const Entry<K>> entries, double fill) {
+  return tree_->bulk_load(entries, fill);
+}
+template <class K>
+std::uint64_t Index<K>::size() const {
+  return tree_->stats().keys;
+}
+template <class K>
+Outcome Index<K>::sync() {
+  return tree_->sync();
+}
+template <class K>
+CheckReport Index<K>::check() const {
+  return tree_->check();
+}
+template <class K>
+Stats Index<K>::stats() const {
+  return tree_->stats();
+}
+template <class K>
+IndexInfo Index<K>::info() const {
+  return state_->info_of(tree_);
+}
+
+template class Index<std::uint64_t>;
+template class Index<Bytes>;
+template Result<Index<std::uint64_t>> Pool::index(std::string_view, std::string_view);
+template Result<Index<Bytes>> Pool::index(std::string_view, std::string_view);
+
+}  // namespace everleaf

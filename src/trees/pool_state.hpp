@@ -1,0 +1,80 @@
+// What an open pool is made of, and the door that tests and the crash checker use.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include <everleaf/index.hpp>
+
+#include "alloc/grace.hpp"
+#include "alloc/heap.hpp"
+#include "alloc/redo_log.hpp"
+#include "pmem/pool_file.hpp"
+#include "trees/contract.hpp"
+#include "trees/directory.hpp"
+
+namespace everleaf::detail {
+
+class PoolState {
+ public:
+  // Recovers: replays redo records, then marks the pool open.
+  static Result<std::shared_ptr<PoolState>> start(std::unique_ptr<pmem::PoolFile> file,
+                                                  std::uint64_t started_ns);
+  explicit PoolState(std::unique_ptr<pmem::PoolFile> file);
+  PoolState(const PoolState&) = delete;
+  PoolState& operator=(const PoolState&) = delete;
+  ~PoolState();
+
+  template <class K>
+  Result<Tree<K>*> index(std::string_view name, std::string_view spec);
+
+  [[nodiscard]] std::vector<IndexInfo> indexes() const;
+  [[nodiscard]] IndexInfo info_of(const void* tree) const;
+  [[nodiscard]] PoolInfo info() const;
+  [[nodiscard]] Counters counters() const { return file_->medium().counters(); }
+  Result<CheckReport> check();
+  Result<void> finish();
+
+  [[nodiscard]] pmem::Medium& medium() { return file_->medium(); }
+  [[nodiscard]] alloc::Heap& heap() { return heap_; }
+
+ private:
+  struct Open {
+    IndexInfo info;
+    std::unique_ptr<Tree<std::uint64_t>> u64;
+    std::unique_ptr<Tree<Bytes>> bytes;
+  };
+  tree::Context context(pmem::Offset root_word) {
+    return {file_->medium(), heap_, redo_, grace_, file_->read_only(), root_word};
+  }
+  Result<Open*> open_index(std::string_view name, std::string_view spec, KeyType key_type);
+  Result<tree::Directory::Found> create_index(std::string_view name, std::string_view spec,
+                                               KeyType key_type);
+  Result<Open*> load(const tree::Directory::Found& found);
+
+  std::unique_ptr<pmem::PoolFile> file_;
+  alloc::Heap heap_;
+  alloc::RedoLog redo_;
+  alloc::Grace grace_;
+  tree::Directory directory_;
+  std::uint32_t replayed_ = 0;
+  std::uint64_t open_ns_ = 0;
+  bool finished_ = false;
+  mutable base::Mutex mutex_;  // guards open_ and the directory
+  std::map<std::string, Open, std::less<>> open_;
+};
+
+}  // namespace everleaf::detail
+
+namespace everleaf {
+
+// Not part of the public interface.
+struct PoolAccess {
+  static Result<Pool> open(const std::filesystem::path& path, const PoolOptions& options,
+                           pmem::Observer* observer);
+  static Result<Pool> anonymous(const PoolOptions& options, pmem::Observer* observer);
+  static detail::PoolState& state(Pool& pool) { return *pool.state_; }
+};
+
+}  // namespace everleaf

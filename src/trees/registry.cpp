@@ -1,0 +1,38 @@
+// The one list of trees: tests, command line, benchmarks and the crash checker iterate over it.
+#include <array>
+#include <string>
+
+#include "trees/contract.hpp"
+#include "trees/wbtree/register.hpp"
+
+namespace everleaf {
+namespace tree {
+namespace {
+
+constexpr std::array kRegistry{wbtree::kRegistration};
+
+constexpr auto kInfos = [] {
+  std::array<TreeInfo, kRegistry.size()> infos{};
+  for (std::size_t i = 0; i < infos.size(); ++i) infos[i] = kRegistry[i].info;
+  return infos;
+}();
+
+}  // namespace
+
+std::span<const Registration> registry() noexcept { return kRegistry; }
+
+Result<const Registration*> find_tree(std::string_view name) {
+  std::string known;
+  for (const Registration& row : kRegistry) {
+    if (row.info.name == name) return &row;
+    known += (known.empty() ? "" : ", ") + std::string(row.info.name);
+  }
+  return std::unexpected(Error{Code::unknown_tree, "there is no tree '" + std::string(name) +
+                                                       "'; there are: " + known});
+}
+
+}  // namespace tree
+
+std::span<const TreeInfo> trees() noexcept { return tree::kInfos; }
+
+}  // namespace everleaf

@@ -1,0 +1,38 @@
+// The wB+-Tree's row in the registry.
+#pragma once
+
+#include <array>
+
+#include "trees/contract.hpp"
+
+namespace everleaf::tree::wbtree {
+
+Outcome create(Context context, const base::Spec& canonical, KeyType key_type, alloc::Redo& record);
+Result<std::unique_ptr<detail::Tree<std::uint64_t>>> open_u64(Context context,
+                                                              const base::Spec& canonical);
+Result<std::unique_ptr<detail::Tree<Bytes>>> open_bytes(Context context,
+                                                        const base::Spec& canonical);
+Result<void> validate(const base::Spec& canonical);
+
+inline constexpr std::array<OptionInfo, 2> kOptions{
+    {{"structure", "bitmap-leaf", "slot-only, slot-bitmap, bitmap-leaf",
+      "node structures of Table 2: slot arrays alone (128-byte nodes), slot array and bitmap in all "
+      "nodes, or leaves with a bitmap only"},
+     {"node", "1024", "a multiple of 64 from 128 to 1024",
+      "bytes of a node; slot-only needs 128"}}};
+
+inline constexpr std::array<std::string_view, 6> kTestSpecs{
+    "wbtree",
+    "wbtree:structure=slot-only:node=128",
+    "wbtree:structure=slot-bitmap:node=128",
+    "wbtree:structure=slot-bitmap:node=512",
+    "wbtree:structure=bitmap-leaf:node=128",
+    "wbtree:structure=bitmap-leaf:node=576"};
+
+inline constexpr Registration kRegistration{
+    {"wbtree", "write-atomic B+-tree: unsorted entries, one 8-byte word commits an operation",
+     "Chen, Jin: Persistent B+-Trees in Non-Volatile Main Memory, PVLDB 8(7), 2015",
+     Durability::strict, InnerNodes::pool, Recovery::instant, false, kOptions, kTestSpecs},
+    {create, open_u64, open_bytes, validate}};
+
+}  // namespace everleaf::tree::wbtree
