@@ -29,14 +29,13 @@ int check(const CheckArguments& arguments) {
                {"problems", report.problems}});
   } else {
     for (const std::string& problem : report.problems) fmt::print("problem: {}\n", problem);
-    fmt::print("{}: {} keys, {} blocks allocated, {} reachable\n", sound ? "sound" : "damaged",
-               grouped(report.keys), grouped(report.blocks_allocated),
+    fmt::print("{}: {}, {} allocated, {} reachable\n", sound ? "sound" : "damaged",
+               counted(report.keys, "key"), counted(report.blocks_allocated, "block"),
                grouped(report.blocks_reachable));
   }
   if (sound) return 0;
-  throw Failure(kExitNo,
-                fmt::format("{} is damaged: {} problem{} found", arguments.pool,
-                            report.problems.size(), report.problems.size() == 1 ? "" : "s"));
+  throw Failure(kExitNo, fmt::format("{} is damaged: {} found", arguments.pool,
+                                     counted(report.problems.size(), "problem")));
 }
 
 }  // namespace

@@ -240,11 +240,12 @@ class Demo {
       throw Failure(kExitNo, fmt::format("{}: {} words are there, {} were acknowledged", when,
                                          grouped(size), grouped(expected.size())));
     }
-    fmt::print("{}. Reopened in {} ({}).\n", step_++,
-               human_time(static_cast<double>(info.open_ns) * 1e-9),
-               info.clean ? "it had been closed properly"
-                          : fmt::format("a crashed pool; {} redo records replayed", info.replayed));
-    fmt::print("   All {} acknowledged words are there with their values{}: looked up in {}.\n",
+    fmt::print(
+        "{}. Reopened in {} ({}).\n", step_++, human_time(static_cast<double>(info.open_ns) * 1e-9),
+        info.clean
+            ? "it had been closed properly"
+            : fmt::format("a crashed pool; {} replayed", counted(info.replayed, "redo record")));
+    fmt::print("   All {} acknowledged words are there with their values{} ({}).\n",
                grouped(expected.size()), more == 1 ? ", and the one that was under way" : "",
                human_time(seconds_since(start)));
     check(pool, when);
@@ -257,8 +258,8 @@ class Demo {
     if (!report.problems.empty()) {
       throw Failure(kExitNo, fmt::format("{}: check found damage: {}", when, report.problems[0]));
     }
-    fmt::print("   check: sound; {} blocks allocated, all of them reachable ({}).\n",
-               grouped(report.blocks_allocated), human_time(seconds_since(start)));
+    fmt::print("   check: sound; {} allocated, all of them reachable ({}).\n",
+               counted(report.blocks_allocated, "block"), human_time(seconds_since(start)));
   }
 
   void resume(std::uint64_t acknowledged) {
@@ -301,8 +302,8 @@ class Demo {
       throw Failure(kExitNo, fmt::format("the scan of {} gave {} words, and {} were expected",
                                          in_quotes(prefix), found.size(), expected.size()));
     }
-    fmt::print("{}. Scan of {}: {} words in {}:\n  ", step_++, in_quotes(prefix), found.size(),
-               human_time(seconds));
+    fmt::print("{}. Scan of {}: {} in {}:\n  ", step_++, in_quotes(prefix),
+               counted(found.size(), "word"), human_time(seconds));
     for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 6); ++i) {
       fmt::print(" {} ({})", escape(found[i].first), found[i].second);
     }

@@ -76,19 +76,19 @@ void print_text(const PoolInfo& info, const std::vector<IndexRow>& rows) {
              info.domain.emulated ? " (emulated)" : "", info.domain.reason);
   fmt::print("state     {}{}\n",
              info.clean ? "closed properly"
-                        : fmt::format("not closed properly; {} redo records replayed in memory",
-                                      info.replayed),
+                        : fmt::format("not closed properly; {} replayed in memory",
+                                      counted(info.replayed, "redo record")),
              info.header_copy_damaged ? "; one of the two header copies is damaged" : "");
   fmt::print("size      {} file, {} in slabs, {} in blocks\n", human_bytes(info.file_bytes),
              human_bytes(info.heap_bytes), human_bytes(info.block_bytes));
   fmt::print("opened in {}\n", human_time(static_cast<double>(info.open_ns) * 1e-9));
   if (rows.empty()) fmt::print("no indexes\n");
   for (const auto& [index, stats] : rows) {
-    fmt::print("\nindex {}: {} keys ({})\n", in_quotes(index.name), grouped(stats.keys),
+    fmt::print("\nindex {}: {} ({})\n", in_quotes(index.name), counted(stats.keys, "key"),
                to_string(index.key_type));
     fmt::print("  tree    {}\n", index.spec);
-    fmt::print("  nodes   {} leaves, {} inner nodes in {} levels\n", grouped(stats.leaf_nodes),
-               grouped(stats.inner_nodes), stats.height);
+    fmt::print("  nodes   leaves {}, inner nodes {} in {}\n", grouped(stats.leaf_nodes),
+               grouped(stats.inner_nodes), counted(stats.height, "level"));
     const double per_key =
         stats.keys == 0 ? 0
                         : static_cast<double>(stats.pool_bytes) / static_cast<double>(stats.keys);

@@ -99,16 +99,17 @@ class Loader {
 
   void run(Input& input, Interrupts& interrupts) {
     RecordReader reader(input, format_of(arguments_.format, arguments_.file));
-    Progress progress(input.size());
+    std::optional<Progress> progress;
     Record record;
+    std::uint64_t lines = 0;
     constexpr std::uint64_t kSignalsEvery = 64;
     try {
       for (std::uint64_t n = 1; reader.next(record); ++n) {
-        if (record.line > arguments_.skip) put(record);
-        if (n % kSignalsEvery == 0) {
-          interrupts.check();
-          progress.update(input.position(), n);
-        }
+        if (n % kSignalsEvery == 0) interrupts.check();
+        if (record.line <= arguments_.skip) continue;
+        if (!progress) progress.emplace(input.size(), input.position());
+        put(record);
+        if (++lines % kSignalsEvery == 0) progress->update(input.position(), lines);
       }
     } catch (...) {
       flush();
@@ -149,8 +150,23 @@ class Loader {
 };
 
 std::string so_far(const Acknowledger& acknowledger) {
-  return fmt::format("{} lines are in and stay; go on with --skip {}",
-                     grouped(acknowledger.lines()), acknowledger.last_line());
+  return fmt::format("{} acknowledged and kept; go on with --skip {}",
+                     counted(acknowledger.lines(), "line"), acknowledger.last_line());
+}
+
+// Runs the loader; a failure on the way says how far it came.
+template <class K>
+void load_lines(Index<K> index, const LoadArguments& arguments, Input& input,
+                Interrupts& interrupts, Acknowledger& acknowledger) {
+  try {
+    Loader<K>(std::move(index), arguments, acknowledger).run(input, interrupts);
+  } catch (const Interrupted& stop) {
+    const char* const name = stop.signal == SIGINT ? "SIGINT" : "SIGTERM";
+    throw Failure(128 + stop.signal, fmt::format("stopped by {}: {}", name, so_far(acknowledger)));
+  } catch (const Failure& failure) {
+    throw Failure(failure.exit_code(),
+                  fmt::format("{}: {} ({})", input.name(), failure.what(), so_far(acknowledger)));
+  }
 }
 
 int load(const LoadArguments& arguments) {
@@ -161,23 +177,13 @@ int load(const LoadArguments& arguments) {
   Pool pool = open_or_create(arguments);
   const TableChoice choice = table_to_fill(pool, arguments);
   Acknowledger acknowledger(arguments);
-  try {
-    with_key_type(choice.key_type, [&]<class K>() {
-      Loader<K>(open_index<K>(pool, choice), arguments, acknowledger).run(input, interrupts);
-    });
-  } catch (const Interrupted& stop) {
-    value_or_fail(pool.close());
-    throw Failure(128 + stop.signal,
-                  fmt::format("stopped by {}: {}", stop.signal == SIGINT ? "SIGINT" : "SIGTERM",
-                              so_far(acknowledger)));
-  } catch (const Failure& failure) {
-    throw Failure(failure.exit_code(),
-                  fmt::format("{}: {} ({})", input.name(), failure.what(), so_far(acknowledger)));
-  }
+  with_key_type(choice.key_type, [&]<class K>() {
+    load_lines(open_index<K>(pool, choice), arguments, input, interrupts, acknowledger);
+  });
   value_or_fail(pool.close());
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print("{} lines loaded in {} ({})\n", grouped(acknowledger.lines()), human_time(seconds),
+  fmt::print("{} loaded in {} ({})\n", counted(acknowledger.lines(), "line"), human_time(seconds),
              human_rate(static_cast<double>(acknowledger.lines()) / seconds));
   return 0;
 }

@@ -1,6 +1,7 @@
 // everleaf: the library on the command line. Reference: docs/cli.md.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -41,6 +42,7 @@ int run(int argc, char** argv) {
   add_bench(app);
   try {
     app.parse(argc, argv);
+    if (std::fflush(stdout) != 0) throw Failure(kExitIo, "cannot write to standard output");
     return status;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version

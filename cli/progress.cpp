@@ -11,8 +11,8 @@
 
 namespace everleaf::cli {
 
-Progress::Progress(std::uint64_t total_bytes)
-    : total_bytes_(total_bytes), terminal_(::isatty(STDERR_FILENO) == 1) {}
+Progress::Progress(std::uint64_t total_bytes, std::uint64_t first_byte)
+    : total_bytes_(total_bytes), first_byte_(first_byte), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
   if (drawn_) std::fputs("\r\x1b[K", stderr);  // what follows starts on a clean line
@@ -28,9 +28,10 @@ void Progress::update(std::uint64_t bytes, std::uint64_t lines) {
   if (total_bytes_ == 0) {
     fmt::print(stderr, "\r\x1b[K{} lines  {}", grouped(lines), rate);
   } else {
-    const double part =
-        std::min(static_cast<double>(bytes) / static_cast<double>(total_bytes_), 1.0);
-    const double left = part > 0 ? seconds / part - seconds : 0;
+    const auto total = static_cast<double>(total_bytes_);
+    const double part = std::min(static_cast<double>(bytes) / total, 1.0);
+    const double done = part - static_cast<double>(first_byte_) / total;
+    const double left = done > 0 ? seconds * (1 - part) / done : 0;
     constexpr std::size_t kWidth = 30;
     const auto full = static_cast<std::size_t>(part * kWidth);
     fmt::print(stderr, "\r\x1b[K[{:<{}}] {:3.0f}%  {} lines  {}  {:.0f} s left",

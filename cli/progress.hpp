@@ -9,8 +9,8 @@ namespace everleaf::cli {
 // Silent where standard error is no terminal.
 class Progress {
  public:
-  // `total_bytes` 0: not known.
-  explicit Progress(std::uint64_t total_bytes);
+  // `total_bytes` 0: not known. The work begins at `first_byte`.
+  Progress(std::uint64_t total_bytes, std::uint64_t first_byte);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -22,6 +22,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   std::uint64_t total_bytes_;
+  std::uint64_t first_byte_;
   bool terminal_;
   bool drawn_ = false;
   Clock::time_point start_ = Clock::now();

@@ -104,6 +104,11 @@ TableChoice existing_table(const Pool& pool, const TableArguments& arguments) {
   if (const auto info = find_index(pool, arguments.table)) {
     return {info->name, std::string{}, info->key_type};
   }
+  // It may be there and damaged: then the library says so.
+  const auto probe = Pool(pool).index<Bytes>(arguments.table, "");
+  if (!probe && probe.error().code != Code::not_found) {
+    throw Failure(exit_code_of(probe.error().code), probe.error().message);
+  }
   std::string known;
   for (const IndexInfo& info : pool.indexes()) {
     known += fmt::format("{}{}", known.empty() ? "; it has " : ", ", in_quotes(info.name));

@@ -26,6 +26,8 @@ inline constexpr std::string_view kNumberRange = "a number from 0 to 18446744073
 
 // 663473 -> "663,473"
 [[nodiscard]] std::string grouped(std::uint64_t number);
+// 1, "line" -> "1 line"; 2, "line" -> "2 lines"
+[[nodiscard]] std::string counted(std::uint64_t number, std::string_view noun);
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);
 [[nodiscard]] std::string human_time(double seconds);
 [[nodiscard]] std::string human_rate(double per_second);

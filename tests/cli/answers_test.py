@@ -148,9 +148,9 @@ class Answers(CliTest):
     def test_text_for_people(self):
         self.load({b"a": 1})
         info = self.ok("info", self.pool).decode()
-        for part in (str(self.pool), "closed properly", "index 'main': 1 keys (bytes)", "wbtree:"):
+        for part in (str(self.pool), "closed properly", "index 'main': 1 key (bytes)", "wbtree:"):
             self.assertIn(part, info)
-        self.assertRegex(self.ok("check", self.pool).decode(), r"\Asound: 1 keys, .* reachable\n\Z")
+        self.assertRegex(self.ok("check", self.pool).decode(), r"\Asound: 1 key, .* reachable\n\Z")
 
     def test_usage(self):
         for arguments in ([], ["nonsense"], ["get"], ["get", self.pool], ["put", self.pool, "a"],

@@ -14,7 +14,7 @@ WRITERS = (["put", "a", "1"], ["del", "a"], ["load", "-"])
 
 # Offsets inside a header copy (docs/pool-format.md).
 MAGIC, VERSION, ENDIAN, COMPATIBLE, READ_ONLY_COMPATIBLE, INCOMPATIBLE = 0, 8, 12, 16, 24, 32
-FILE_BYTES, STATE_AT = 72, 8192
+FILE_BYTES, STATE_AT, DIRECTORY_AT = 72, 8192, 12288
 
 
 class DamageTest(CliTest):
@@ -118,6 +118,14 @@ class Refused(DamageTest):
             self.refused(3, "frontier|cut off")
 
 
+    def test_damaged_directory_entry(self):
+        for at in (8, 16, 80, 255):
+            byte = DIRECTORY_AT + at
+            self.write(self.good[:byte] + bytes([self.good[byte] ^ 1]) + self.good[byte + 1:])
+            self.refused(3, "directory entry 0 is damaged", [["dump"], ["put", "a", "1"]])
+            self.fails(1, "is damaged: 1 problem found", "check", self.pool)
+
+
 class Flipped(DamageTest):
     def flips(self, start, end, step=1):
         """The pool with one bit of each of these bytes changed, one after the other."""
@@ -158,7 +166,7 @@ class Flipped(DamageTest):
         """A flipped bit of the rest: an answer or one clear sentence, and no death by a signal. A
         value is only a number, so not every flip can be noticed."""
         end = struct.unpack_from("<Q", self.good, STATE_AT)[0]
-        places = [*range(STATE_AT, STATE_AT + 64), *range(12288, 12288 + 512)]
+        places = [*range(STATE_AT, STATE_AT + 64), *range(DIRECTORY_AT, DIRECTORY_AT + 512)]
         places += self.random.sample(range(196608, end), 100 if SANITIZED else 400)
         for place in self.random.sample(places, 100) if SANITIZED else places:
             for _ in self.flips(place, place + 1):

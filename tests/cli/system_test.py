@@ -100,7 +100,7 @@ class Full(CliTest):
     def full(self, pool, *arguments):
         """Loads until the pool is full; what was acknowledged is there, and room can be made."""
         entries, ack = self.lines(), self.dir / "ack"
-        self.fails(3, r"line [\d,]+: out of space: .* lines are in and stay", "load", pool, "-",
+        self.fails(3, r"line [\d,]+: out of space: .* lines acknowledged and kept", "load", pool, "-",
                    "--ack", ack, *arguments, input=tsv(entries))
         count = acknowledged(ack)
         self.assertGreater(count, 1000)

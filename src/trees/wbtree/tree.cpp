@@ -1,0 +1,187 @@
+// Ways down the tree, lookups and options.
+#include "trees/wbtree/tree.hpp"
+
+#include <charconv>
+#include <string>
+
+namespace everleaf::tree::wbtree {
+
+Result<Options> parse_options(const base::Spec& canonical) {
+  const std::string_view structure = base::option_of(canonical, "structure");
+  const std::string_view node = base::option_of(canonical, "node");
+  std::uint32_t bytes = 0;
+  const auto [end, error] = std::from_chars(node.data(), node.data() + node.size(), bytes);
+  if (error != std::errc{} || end != node.data() + node.size() || bytes < kMinNodeBytes ||
+      bytes > kMaxNodeBytes || bytes % kNodeAlign != 0) {
+    return std::unexpected(Error{Code::bad_option, "wbtree: node=" + std::string(node) +
+                                                       " is not a multiple of 64 from 128 to 1024"});
+  }
+  if (structure == "slot-only") {
+    if (bytes != 128) {
+      return std::unexpected(Error{Code::bad_option, "wbtree: structure=slot-only needs node=128"});
+    }
+    const Shape shape = make_shape(NodeKind::slot_only, bytes);
+    return Options{shape, shape};
+  }
+  const Shape inner = make_shape(NodeKind::slot_bitmap, bytes);
+  if (structure == "slot-bitmap") return Options{inner, inner};
+  if (structure == "bitmap-leaf") {
+    return Options{make_shape(NodeKind::bitmap_only, bytes), inner};
+  }
+  return std::unexpected(Error{Code::bad_option, "wbtree: structure=" + std::string(structure) +
+                                                     " is none of slot-only, slot-bitmap, "
+                                                     "bitmap-leaf"});
+}
+
+template <class Keys>
+Outcome WbTree<Keys>::admit(Key key) const {
+  if (c_.read_only) return Outcome::read_only;
+  if (c_.medium.failed()) return Outcome::io_error;
+  return keys_.too_long(key) ? Outcome::key_too_long : Outcome::done;
+}
+
+// The child for the probe, or 0 if the node changed or names an impossible child.
+template <class Keys>
+Offset WbTree<Keys>::child_for(Offset offset, const Probe& probe, const base::VersionLock& lock,
+                               std::uint64_t version) const {
+  const Node node = inner(offset);
+  const Word control = node.control();
+  Slots slots;
+  if (node.slots_valid(control)) {
+    node.load_slots(slots);
+    // A torn slot array may name a free entry, whose record may be gone: look before following.
+    if (Keys::kRecords && !lock.unchanged(version)) return 0;
+  } else {
+    if (Keys::kRecords && !lock.unchanged(version)) return 0;
+    node.sort_slots(keys_, control, slots);
+  }
+  const Offset child = node.child(slots, node.rank(keys_, slots, probe));
+  return !probe.bad && possible(child) ? child : 0;
+}
+
+template <class Keys>
+typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Place& place) const {
+  probe.bad = false;
+  const base::VersionLock* above = &lock_of(c_.root_word);
+  std::uint64_t above_version = above->begin();
+  const Word root = pmem::load(root_word());
+  Offset node = root & ~Word{kNodeAlign - 1};
+  if (!possible(node)) return above->unchanged(above_version) ? Walk::corrupt : Walk::retry;
+  auto height = static_cast<unsigned>(root & (kNodeAlign - 1));
+  place.is_root = height == 0;
+  while (true) {
+    if (height == 0) {
+      leaf(node).prefetch();
+    } else {
+      inner(node).prefetch();
+    }
+    const base::VersionLock& lock = lock_of(node);
+    const std::uint64_t version = lock.begin();
+    // The child's version counts only if it was still the child then.
+    if (!above->unchanged(above_version)) return Walk::retry;
+    if (height == 0) {
+      place.node = node;
+      place.version = version;
+      return Walk::there;
+    }
+    const Offset child = child_for(node, probe, lock, version);
+    if (child == 0) return lock.unchanged(version) ? Walk::corrupt : Walk::retry;
+    above = &lock;
+    above_version = version;
+    node = child;
+    --height;
+  }
+}
+
+template <class Keys>
+typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Aim aim, Path& path) const {
+  probe.bad = false;
+  path.has_low = false;
+  const base::VersionLock* above = &lock_of(c_.root_word);
+  std::uint64_t above_version = path.root_version = above->begin();
+  const Word root = pmem::load(root_word());
+  Offset node = root & ~Word{kNodeAlign - 1};
+  if (!possible(node)) return above->unchanged(above_version) ? Walk::corrupt : Walk::retry;
+  path.depth = static_cast<unsigned>(root & (kNodeAlign - 1));
+  for (unsigned level = 0;; ++level) {
+    const base::VersionLock& lock = lock_of(node);
+    const std::uint64_t version = lock.begin();
+    if (!above->unchanged(above_version)) return Walk::retry;
+    path.steps[level] = {node, version, 0};
+    if (level == path.depth) return Walk::there;
+    const Node here = inner(node);
+    const Word control = here.control();
+    if (!lock.unchanged(version)) return Walk::retry;
+    Slots slots;
+    here.order(keys_, control, slots);
+    if (!lock.unchanged(version)) return Walk::retry;
+    unsigned& position = path.steps[level].position;
+    switch (aim) {
+      case Aim::at: position = here.rank(keys_, slots, probe); break;
+      case Aim::below: position = here.template rank<true>(keys_, slots, probe); break;
+      case Aim::last: position = slots.count(); break;
+    }
+    if (position != 0) {
+      path.has_low = true;
+      path.low = here.key(slots.at(position - 1));
+    }
+    const Offset child = here.child(slots, position);
+    if (probe.bad || !possible(child)) {
+      return lock.unchanged(version) ? Walk::corrupt : Walk::retry;
+    }
+    above = &lock;
+    above_version = version;
+    node = child;
+  }
+}
+
+template <class Keys>
+void WbTree<Keys>::search_leaf(Offset offset, const Probe& probe, const base::VersionLock& lock,
+                               std::uint64_t version, Hit& hit) const {
+  const Node node = leaf(offset);
+  hit.control = node.control();
+  hit.found = false;
+  if (node.kind() == NodeKind::bitmap_only) {
+    hit.entry = node.find_in_bitmap(keys_, hit.control, probe);
+    hit.found = hit.entry < 64;
+    return;
+  }
+  if (node.slots_valid(hit.control)) {
+    node.load_slots(hit.slots);
+    if (Keys::kRecords && !lock.unchanged(version)) return;  // as in child_for; the caller looks
+  } else {
+    if (Keys::kRecords && !lock.unchanged(version)) return;
+    node.sort_slots(keys_, hit.control, hit.slots);
+  }
+  hit.position = node.rank(keys_, hit.slots, probe);
+  if (hit.position == 0) return;
+  hit.entry = hit.slots.at(hit.position - 1);
+  hit.found = keys_.compare(node.key(hit.entry), probe) == 0;
+  if (hit.found) --hit.position;
+}
+
+template <class Keys>
+Lookup WbTree<Keys>::find(Key key) const {
+  const alloc::Grace::Pin pin(c_.grace);
+  if (!pin.ok()) return {Outcome::too_many_threads, 0};
+  if (keys_.too_long(key)) return {Outcome::absent, 0};
+  const Probe probe = keys_.probe(key);
+  while (true) {
+    Place place;
+    const Walk walk = descend(probe, place);
+    if (walk == Walk::corrupt) return {Outcome::corrupt, 0};
+    if (walk == Walk::retry) continue;
+    const base::VersionLock& lock = lock_of(place.node);
+    Hit hit;
+    search_leaf(place.node, probe, lock, place.version, hit);
+    const std::uint64_t value = hit.found ? leaf(place.node).value(hit.entry) : 0;
+    if (!lock.unchanged(place.version)) continue;
+    if (probe.bad) return {Outcome::corrupt, 0};
+    return {hit.found ? Outcome::done : Outcome::absent, value};
+  }
+}
+
+template class WbTree<U64Keys>;
+template class WbTree<BytesKeys>;
+
+}  // namespace everleaf::tree::wbtree

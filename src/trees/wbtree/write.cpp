@@ -1,0 +1,251 @@
+// Insert, update, upsert and remove inside one leaf: paper, Figures 9 and 10, sections 4.3 and 4.4.
+// The steps P1..P6 are those of README.md.
+#include "trees/wbtree/tree.hpp"
+
+namespace everleaf::tree::wbtree {
+
+template <class Keys>
+Outcome WbTree<Keys>::insert(Key key, std::uint64_t value) {
+  return write(key, value, Write::insert);
+}
+template <class Keys>
+Outcome WbTree<Keys>::update(Key key, std::uint64_t value) {
+  return write(key, value, Write::update);
+}
+template <class Keys>
+Outcome WbTree<Keys>::upsert(Key key, std::uint64_t value) {
+  return write(key, value, Write::upsert);
+}
+
+template <class Keys>
+Outcome WbTree<Keys>::write(Key key, std::uint64_t value, Write what) {
+  if (const Outcome refusal = admit(key); refusal != Outcome::done) return refusal;
+  const alloc::Grace::Pin pin(c_.grace);
+  if (!pin.ok()) return Outcome::too_many_threads;
+  const Probe probe = keys_.probe(key);
+  Reserved record(c_);
+  while (true) {
+    Place place;
+    const Walk walk = descend(probe, place);
+    if (walk == Walk::corrupt) return Outcome::corrupt;
+    if (walk == Walk::retry) continue;
+    base::VersionLock& lock = lock_of(place.node);
+    const Node node = leaf(place.node);
+    Hit hit;
+    search_leaf(place.node, probe, lock, place.version, hit);
+    const bool refused = what == (hit.found ? Write::insert : Write::update);
+    const bool full = !hit.found && node.full(hit.control);
+    if (refused || full || probe.bad) {
+      if (!lock.unchanged(place.version)) continue;
+      if (probe.bad) return Outcome::corrupt;
+      if (refused) return hit.found ? Outcome::exists : Outcome::absent;
+      if (const Outcome room = make_room(probe); room != Outcome::done) return room;
+      continue;
+    }
+    if constexpr (Keys::kRecords) {
+      if (!hit.found && !record.get(Keys::record_bytes(key))) return Outcome::out_of_space;
+    }
+    if (!lock.try_lock(place.version)) continue;
+    Outcome outcome = Outcome::done;
+    if (hit.found) {
+      store_value(node, hit, value);
+    } else {
+      outcome = insert_entry(node, hit, key, record, value);
+    }
+    if (c_.medium.failed()) outcome = Outcome::io_error;  // not durable: not acknowledged
+    lock.unlock();
+    return outcome;
+  }
+}
+
+template <class Keys>
+void WbTree<Keys>::store_value(Node node, const Hit& hit, std::uint64_t value) {
+  repair_slots(node);
+  Word* const word = &node.entry(hit.entry)->value;
+  c_.medium.store(word, value);
+  c_.medium.persist(word, sizeof(Word));  // P6: durable before anybody sees it
+}
+
+template <class Keys>
+Outcome WbTree<Keys>::insert_entry(Node node, Hit& hit, Key key, Reserved& record,
+                                   std::uint64_t value) {
+  const unsigned u = node.free_entry(hit.control);
+  if (node.kind() != NodeKind::bitmap_only) hit.slots.insert(hit.position, u);
+  const Word added = node.kind() == NodeKind::slot_only ? 0 : Word{1} << (u + 1);
+  const Word after = hit.control | added | Node::empty_control(node.kind());
+  Word word = 0;
+  if constexpr (Keys::kRecords) {
+    word = keys_.write_record(record.block(), key, node.kind());
+  } else {
+    word = key;
+  }
+  Entry* const entry = node.entry(u);
+  const auto write_entry = [&] {
+    c_.medium.store(&entry->key, word);
+    c_.medium.store(&entry->value, value);
+    c_.medium.flush(entry, sizeof(Entry));
+  };
+  if constexpr (Keys::kRecords) {
+    // P5: the record's allocation and the leaf change together.
+    write_entry();
+    alloc::Redo redo;
+    c_.heap.activate(redo, record.block());
+    if (node.kind() != NodeKind::bitmap_only) log_slots(redo, node, hit.slots);
+    if (node.kind() != NodeKind::slot_only) {
+      redo.store(c_.medium.offset_of(node.control_word()), after);
+    }
+    if (!c_.redo.commit(redo)) return Outcome::corrupt;
+    record.keep();
+    return Outcome::done;
+  }
+  if (node.kind() == NodeKind::slot_bitmap && (hit.control & 1) != 0) {
+    c_.medium.store(node.control_word(), hit.control & ~Word{1});
+    c_.medium.persist(node.control_word(), sizeof(Word));  // P1: before the slot array changes
+  }
+  write_entry();
+  commit_in_place(node, hit.slots, hit.control, after);
+  return Outcome::done;
+}
+
+// P2 and P3: what was prepared becomes valid by one word. For slot+bitmap nodes bit 0 is durably
+// clear.
+template <class Keys>
+void WbTree<Keys>::commit_in_place(Node node, const Slots& slots, Word before, Word after) {
+  if (node.kind() == NodeKind::slot_only) {
+    if (slots.count() > (before & 0xFF)) c_.medium.fence();  // P2: the entry before its slot
+    write_slots(node, slots);
+    c_.medium.fence();  // P3: durable before anybody sees it
+    return;
+  }
+  if (node.kind() == NodeKind::slot_bitmap) {
+    write_slots(node, slots);
+    c_.medium.fence();  // P2: entry and slot array before the bits that vouch for them
+  } else if ((after & ~before) != 0) {
+    c_.medium.fence();  // P2: the entry before its bit
+  }
+  c_.medium.store(node.control_word(), after);
+  c_.medium.persist(node.control_word(), sizeof(Word));  // P3
+}
+
+// P4: a crash left the slot array invalid; the next writer rebuilds it.
+template <class Keys>
+void WbTree<Keys>::repair_slots(Node node) {
+  const Word control = node.control();
+  if (node.kind() != NodeKind::slot_bitmap || (control & 1) != 0) return;
+  Slots slots;
+  node.sort_slots(keys_, control, slots);
+  write_slots(node, slots);
+  c_.medium.fence();  // P4: the array before bit 0
+  c_.medium.store(node.control_word(), control | 1);
+  c_.medium.persist(node.control_word(), sizeof(Word));
+}
+
+// Stores and flushes the slot words that differ from the node's.
+template <class Keys>
+void WbTree<Keys>::write_slots(Node node, const Slots& slots) {
+  for (unsigned i = 0; i < slots.words(); ++i) {
+    const Word now = pmem::load(node.slot_word(i));
+    const Word wanted = slots.word(i);
+    if (now != wanted) c_.medium.store(node.slot_word(i), wanted, node.slot_bytes(now, wanted));
+  }
+  c_.medium.flush(node.slot_word(0), slots.words() * sizeof(Word));
+}
+
+template <class Keys>
+void WbTree<Keys>::log_slots(alloc::Redo& record, Node node, const Slots& slots) const {
+  for (unsigned i = 0; i < slots.words(); ++i) {
+    const Word now = pmem::load(node.slot_word(i));
+    const Word wanted = slots.word(i);
+    if (now != wanted) {
+      record.store(c_.medium.offset_of(node.slot_word(i)), wanted, node.slot_bytes(now, wanted));
+    }
+  }
+}
+
+// Adds the freeing of a key record to the redo record; false if there is no such block.
+template <class Keys>
+bool WbTree<Keys>::release_record(alloc::Redo& record, Word key, Offset& block) {
+  block = 0;
+  if constexpr (Keys::kRecords) {
+    block = Keys::record_of(key);
+    return c_.heap.release(record, block);
+  }
+  return true;
+}
+
+template <class Keys>
+Outcome WbTree<Keys>::remove(Key key) {
+  if (const Outcome refusal = admit(key); refusal != Outcome::done) {
+    return refusal == Outcome::key_too_long ? Outcome::absent : refusal;
+  }
+  const alloc::Grace::Pin pin(c_.grace);
+  if (!pin.ok()) return Outcome::too_many_threads;
+  const Probe probe = keys_.probe(key);
+  while (true) {
+    Place place;
+    const Walk walk = descend(probe, place);
+    if (walk == Walk::corrupt) return Outcome::corrupt;
+    if (walk == Walk::retry) continue;
+    base::VersionLock& lock = lock_of(place.node);
+    const Node node = leaf(place.node);
+    Hit hit;
+    search_leaf(place.node, probe, lock, place.version, hit);
+    if (!hit.found || probe.bad) {
+      if (!lock.unchanged(place.version)) continue;
+      return probe.bad ? Outcome::corrupt : Outcome::absent;
+    }
+    if (node.count(hit.control) == 1 && !place.is_root) {
+      // The last entry goes together with its leaf (I3).
+      Outcome outcome = Outcome::done;
+      if (unlink(probe, outcome) == Walk::retry) continue;
+      return outcome;
+    }
+    if (!lock.try_lock(place.version)) continue;
+    Outcome outcome = remove_entry(node, hit);
+    if (c_.medium.failed()) outcome = Outcome::io_error;
+    lock.unlock();
+    return outcome;
+  }
+}
+
+template <class Keys>
+Outcome WbTree<Keys>::remove_entry(Node node, Hit& hit) {
+  const Word key = node.key(hit.entry);
+  if (node.kind() != NodeKind::bitmap_only) hit.slots.erase(hit.position);
+  const Word bit = node.kind() == NodeKind::slot_only ? 0 : Word{1} << (hit.entry + 1);
+  const Word after = (hit.control & ~bit) | Node::empty_control(node.kind());
+  if constexpr (Keys::kRecords) {
+    // P5: the record's freeing and the leaf change together.
+    alloc::Redo redo;
+    Offset block = 0;
+    if (!release_record(redo, key, block)) return Outcome::corrupt;
+    if (node.kind() != NodeKind::bitmap_only) log_slots(redo, node, hit.slots);
+    if (node.kind() != NodeKind::slot_only) {
+      redo.store(c_.medium.offset_of(node.control_word()), after);
+    }
+    if (!c_.redo.commit(redo)) return Outcome::corrupt;
+    c_.grace.retire(block);
+    return Outcome::done;
+  }
+  if (node.kind() == NodeKind::slot_bitmap && (hit.control & 1) != 0) {
+    c_.medium.store(node.control_word(), hit.control & ~Word{1});
+    c_.medium.persist(node.control_word(), sizeof(Word));  // P1
+  }
+  commit_in_place(node, hit.slots, hit.control, after);
+  return Outcome::done;
+}
+
+template Outcome WbTree<U64Keys>::insert(std::uint64_t, std::uint64_t);
+template Outcome WbTree<U64Keys>::update(std::uint64_t, std::uint64_t);
+template Outcome WbTree<U64Keys>::upsert(std::uint64_t, std::uint64_t);
+template Outcome WbTree<U64Keys>::remove(std::uint64_t);
+template Outcome WbTree<BytesKeys>::insert(Bytes, std::uint64_t);
+template Outcome WbTree<BytesKeys>::update(Bytes, std::uint64_t);
+template Outcome WbTree<BytesKeys>::upsert(Bytes, std::uint64_t);
+template Outcome WbTree<BytesKeys>::remove(Bytes);
+template void WbTree<U64Keys>::log_slots(alloc::Redo&, Node, const Slots&) const;
+template void WbTree<BytesKeys>::log_slots(alloc::Redo&, Node, const Slots&) const;
+template bool WbTree<U64Keys>::release_record(alloc::Redo&, Word, Offset&);
+template bool WbTree<BytesKeys>::release_record(alloc::Redo&, Word, Offset&);
+
+}  // namespace everleaf::tree::wbtree

@@ -1,0 +1,231 @@
+// Crash images at the fences: each persist step and crash case of a tree's room is reached by one
+// of these workloads. A redo record, a header and the heap's words are crashed into on the way.
+#include <numeric>
+
+#include "crash_rig.hpp"
+
+namespace everleaf::test {
+namespace {
+
+class FenceImages : public EveryTree {};
+
+template <class K>
+std::vector<Op<K>> ops_of(Do what, const std::vector<std::uint64_t>& numbers) {
+  std::vector<Op<K>> ops;
+  for (const std::uint64_t n : numbers) ops.push_back({what, Keys<K>::nth(n), n % 5 == 0 ? 0 : ~n});
+  return ops;
+}
+
+std::vector<std::uint64_t> numbers(std::uint64_t from, std::uint64_t to) {
+  std::vector<std::uint64_t> all(to - from);
+  std::iota(all.begin(), all.end(), from);
+  return all;
+}
+
+std::vector<std::uint64_t> shuffled(std::vector<std::uint64_t> all, Random& random) {
+  for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[random.below(i)]);
+  return all;
+}
+
+// Keys that make three levels or so: about the square of a leaf's entries.
+template <class K>
+std::uint64_t three_levels(const std::string& spec) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<K>(kIndexName, spec).value();
+  Random random(1);
+  for (const std::uint64_t n : shuffled(numbers(0, 500), random)) {
+    (void)index.insert(Keys<K>::nth(n), n);
+  }
+  const Stats stats = index.stats();
+  const std::uint64_t per_leaf = stats.keys / std::max<std::uint64_t>(1, stats.leaf_nodes) + 1;
+  return per_leaf * per_leaf;
+}
+
+RigOptions thinned(std::uint64_t keys) {
+  return {.every = static_cast<std::size_t>(4 + keys / 20), .random_images = scaled(3)};
+}
+
+template <class K>
+void expect_sound(Rig<K>& rig, std::uint64_t seed) {
+  rig.close();
+  EXPECT_EQ(rig.problem, "") << "seed " << seed;
+  EXPECT_GT(rig.images(), 0U);
+}
+
+TEST_P(FenceImages, InsertsSplitLeavesInnerNodesAndTheRoot) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Random random(seed);
+    const std::uint64_t n = three_levels<K>(spec);
+    for (const int order : {0, 1, 2}) {
+      Rig<K> rig(spec, seed, thinned(n));
+      const std::uint64_t before = order == 2 ? n : n * 3 / 4;
+      const std::uint64_t after = n + std::min<std::uint64_t>(60 + n / 2, 600);
+      std::vector<std::uint64_t> first = numbers(0, before);
+      std::vector<std::uint64_t> second = numbers(before, after);
+      if (order == 1) {  // descending
+        first = numbers(after - before, after);
+        second = numbers(0, after - before);
+        std::ranges::reverse(first);
+        std::ranges::reverse(second);
+      } else if (order == 2) {
+        const auto all = shuffled(numbers(0, after), random);
+        first.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before));
+        second.assign(all.begin() + static_cast<std::ptrdiff_t>(before), all.end());
+      }
+      rig.preload(ops_of<K>(Do::insert, first));
+      rig.open();
+      rig.run(ops_of<K>(Do::insert, second));
+      expect_sound(rig, seed);
+      EXPECT_GT(rig.replays(), 0U) << "no image needed a redo record";
+    }
+  });
+}
+
+// Unlinking: leftmost child, rightmost child, inner nodes with one child, the root's collapse.
+TEST_P(FenceImages, RemovesToEmptyUnlinkLeaves) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Random random(seed);
+    const std::uint64_t n = three_levels<K>(spec) + 30;
+    const auto all = numbers(0, n);
+    for (const int order : {0, 1, 2}) {
+      Rig<K> rig(spec, seed, thinned(n * 2));
+      auto doomed = all;
+      if (order == 1) std::ranges::reverse(doomed);
+      if (order == 2) doomed = shuffled(doomed, random);
+      rig.preload(ops_of<K>(Do::insert, order == 0 ? shuffled(all, random) : all));
+      rig.open();
+      rig.run(ops_of<K>(Do::remove, doomed));
+      rig.run(ops_of<K>(Do::insert, {3, 1, 2}));
+      expect_sound(rig, seed);
+    }
+  });
+}
+
+TEST_P(FenceImages, UpdatesAndUpserts) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Random random(seed);
+    Rig<K> rig(spec, seed, {.every = 2, .random_images = scaled(3)});
+    rig.preload(ops_of<K>(Do::insert, shuffled(numbers(0, 150), random)));
+    rig.open();
+    rig.run(ops_of<K>(Do::update, shuffled(numbers(0, 60), random)));
+    rig.run(ops_of<K>(Do::upsert, shuffled(numbers(120, 180), random)));
+    expect_sound(rig, seed);
+  });
+}
+
+TEST_P(FenceImages, AnyOperations) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Random random(seed);
+    Rig<K> rig(spec, seed, {.every = 5, .random_images = scaled(3)});
+    rig.open();
+    for (std::size_t i = 0; i < 400; ++i) {
+      const std::uint64_t n = random.below(i < 250 ? 120 : 20);
+      rig.run(random_op<K>(random, random.one_in(3) ? Keys<K>::odd(random) : Keys<K>::nth(n)));
+    }
+    expect_sound(rig, seed);
+  });
+}
+
+TEST_P(FenceImages, BulkLoad) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    const std::uint64_t n = std::min<std::uint64_t>(three_levels<K>(spec) * 2, 1200);
+    std::vector<Entry<K>> entries;
+    for (std::uint64_t i = 0; i < n; ++i) entries.push_back({Keys<K>::nth(i), i});
+    for (const double fill : {0.5, 1.0}) {
+      Rig<K> rig(spec, seed, {.every = 3, .random_images = scaled(2)});
+      rig.open();
+      rig.load(entries, fill);
+      rig.run(ops_of<K>(Do::remove, numbers(0, 10)));
+      expect_sound(rig, seed);
+    }
+  });
+}
+
+// A pool that is full but for a few bytes, then an index and keys that make it grow.
+TEST_P(FenceImages, PoolGrowth) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Rig<K> rig(spec, seed, {.random_images = scaled(3), .around_growth = true});
+    {
+      Pool pool = Pool::open(rig.path(), {.max_bytes = kMostBytes}).value();
+      auto filler = pool.index<Bytes>("filler", spec).value();
+      // Each key takes a slab; the slabs in use before leave room for these at most.
+      while (pool.info().file_bytes - pool.info().heap_bytes - pmem::kHeapAt >= pmem::kSlabBytes) {
+        ASSERT_EQ(filler.insert(std::string(20000, 'f') + std::to_string(filler.size()), 1),
+                  Outcome::done);
+      }
+    }
+    rig.open();
+    std::uint64_t n = 0;
+    for (; !rig.shadow().grew() && n < 20000; ++n) rig.run(Op<K>{Do::insert, Keys<K>::nth(n), n});
+    for (const std::uint64_t end = n + 40; n < end; ++n) {
+      rig.run(Op<K>{Do::insert, Keys<K>::nth(n), n});
+    }
+    EXPECT_TRUE(rig.shadow().grew());
+    expect_sound(rig, seed);
+  });
+}
+
+// Records up to the largest: large blocks are taken from and given back to runs of slabs.
+TEST_P(FenceImages, LargeKeys) {
+  if (GetParam().keys != KeyType::bytes) GTEST_SKIP() << "8-byte keys are never large";
+  const std::uint64_t seed = test::seed();
+  Random random(seed);
+  Rig<Bytes> rig(GetParam().spec, seed, {.every = 3, .random_images = scaled(2)});
+  rig.preload(ops_of<Bytes>(Do::insert, numbers(0, 20)));
+  rig.open();
+  std::vector<std::string> keys;
+  for (const std::size_t bytes : {16379, 16380, 16381, 17000, 40000, 65404, 65405, 65536}) {
+    keys.push_back(std::string(bytes, 'L') );
+  }
+  keys.push_back("L" + std::string(30000, '\xFF'));
+  for (const auto& key : keys) rig.run({Do::insert, key, key.size()});
+  for (std::size_t i = 0; i < 24; ++i) {
+    rig.run(random_op<Bytes>(random, keys[random.below(keys.size())]));
+  }
+  for (const auto& key : keys) rig.run({Do::remove, key, 0});
+  expect_sound(rig, seed);
+}
+
+// --- Canaries: a lost flush or fence is found ------------------------------------------------------
+
+template <class K>
+std::string lose(const std::string& spec, std::uint64_t flush, std::uint64_t fence) {
+  Rig<K> rig(spec, 7,
+             {.random_images = 4, .deep = false, .lost_flush = flush, .lost_fence = fence});
+  rig.preload(ops_of<K>(Do::insert, numbers(0, 30)));
+  rig.open();
+  rig.run(ops_of<K>(Do::insert, numbers(30, 50)));
+  rig.run(ops_of<K>(Do::remove, numbers(0, 12)));
+  rig.close();
+  return rig.problem;
+}
+
+TEST_P(FenceImages, CanaryFindsALostFlush) {
+  with_keys([]<class K>(const std::string& spec) {
+    EXPECT_EQ(lose<K>(spec, 0, 0), "");
+    int found = 0;
+    for (std::uint64_t n = 1; n <= 12; ++n) found += static_cast<int>(!lose<K>(spec, n, 0).empty());
+    RecordProperty("found_of_12", found);
+    EXPECT_GE(found, 3);
+  });
+}
+
+TEST_P(FenceImages, CanaryFindsALostFence) {
+  with_keys([]<class K>(const std::string& spec) {
+    int found = 0;
+    for (std::uint64_t n = 1; n <= 12; ++n) found += static_cast<int>(!lose<K>(spec, 0, n).empty());
+    RecordProperty("found_of_12", found);
+    EXPECT_GE(found, 3);
+  });
+}
+
+EVERLEAF_EVERY_TREE(FenceImages);
+
+}  // namespace
+}  // namespace everleaf::test

@@ -1,0 +1,239 @@
+// What all scenarios share: the list of cases, keys, the model and temporary pools.
+//
+// A case is one option set of one tree with one kind of keys. The list comes from the registry, so
+// a new tree runs everything here by being registered.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <ostream>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <everleaf/index.hpp>
+
+#include <gtest/gtest.h>
+
+namespace everleaf::test {
+
+struct Case {
+  std::string spec;
+  KeyType keys;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c);
+std::vector<Case> every_case();
+std::string name_of(const ::testing::TestParamInfo<Case>& info);
+
+// EVERLEAF_TEST_SCALE (default 1) makes the long tests longer; sanitizers make them shorter.
+double scale();
+std::size_t scaled(std::size_t n);
+
+// EVERLEAF_TEST_SEED, or a new one; printed, so that a failure can be repeated.
+std::uint64_t seed();
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed) {}
+  std::uint64_t word() { return engine_(); }
+  std::uint64_t below(std::uint64_t n) { return engine_() % n; }
+  bool one_in(std::uint64_t n) { return below(n) == 0; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// A directory in memory where there is one, gone at the end.
+class Scratch {
+ public:
+  Scratch();
+  explicit Scratch(const std::filesystem::path& parent);
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch();
+  [[nodiscard]] std::filesystem::path operator/(const std::string& name) const {
+    return path_ / name;
+  }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::vector<std::byte> read_bytes(const std::filesystem::path& path);
+void write_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes);
+
+template <class K>
+using Owned = typename OwnedKey<K>::type;
+template <class K>
+using Map = std::map<Owned<K>, std::uint64_t>;
+
+// Keys for tests.
+template <class K>
+struct Keys {
+  // The n-th key of an ascending sequence with gaps.
+  static Owned<K> nth(std::uint64_t n);
+  // Extremes and families with common prefixes: the same small set again and again.
+  static Owned<K> odd(Random& random);
+  // A key close to this one, above or below it.
+  static Owned<K> near(const Owned<K>& key, Random& random);
+  static KeyType type();
+};
+template <>
+std::uint64_t Keys<std::uint64_t>::nth(std::uint64_t n);
+template <>
+std::uint64_t Keys<std::uint64_t>::odd(Random& random);
+template <>
+std::uint64_t Keys<std::uint64_t>::near(const std::uint64_t& key, Random& random);
+template <>
+KeyType Keys<std::uint64_t>::type();
+template <>
+std::string Keys<Bytes>::nth(std::uint64_t n);
+template <>
+std::string Keys<Bytes>::odd(Random& random);
+template <>
+std::string Keys<Bytes>::near(const std::string& key, Random& random);
+template <>
+KeyType Keys<Bytes>::type();
+
+// 0, all ones, few repeated numbers, anything.
+std::uint64_t odd_value(Random& random);
+
+enum class Do : std::uint8_t { insert, update, upsert, remove };
+std::string_view to_string(Do what);
+
+template <class K>
+struct Op {
+  Do what = Do::insert;
+  Owned<K> key{};
+  std::uint64_t value = 0;
+};
+
+std::string show(std::uint64_t key);
+std::string show(const std::string& key);
+template <class K>
+std::string show(const Op<K>& op) {
+  return std::string(to_string(op.what)) + "(" + show(op.key) + ", " + show(op.value) + ")";
+}
+
+// What the operation answers on this map.
+template <class K>
+Outcome answer(const Map<K>& map, const Op<K>& op) {
+  const bool there = map.contains(op.key);
+  if (op.what == Do::insert) return there ? Outcome::exists : Outcome::done;
+  if (op.what == Do::upsert) return Outcome::done;
+  return there ? Outcome::done : Outcome::absent;
+}
+
+template <class K>
+Outcome apply(Map<K>& map, const Op<K>& op) {
+  const Outcome outcome = answer<K>(map, op);
+  if (outcome != Outcome::done) return outcome;
+  if (op.what == Do::remove) {
+    map.erase(op.key);
+  } else {
+    map[op.key] = op.value;
+  }
+  return outcome;
+}
+
+template <class K>
+Outcome apply(Index<K>& index, const Op<K>& op) {
+  switch (op.what) {
+    case Do::insert: return index.insert(op.key, op.value);
+    case Do::update: return index.update(op.key, op.value);
+    case Do::upsert: return index.upsert(op.key, op.value);
+    case Do::remove: return index.remove(op.key);
+  }
+  return Outcome::corrupt;
+}
+
+inline constexpr std::size_t kAll = ~std::size_t{0};
+
+template <class K>
+std::vector<Entry<K>> entries_of(const Map<K>& map) {
+  std::vector<Entry<K>> all;
+  all.reserve(map.size());
+  for (const auto& [key, value] : map) all.push_back({key, value});
+  return all;
+}
+
+// How a scan differs from the map; empty: not at all.
+template <class K>
+std::string difference(const std::vector<Entry<K>>& seen, const Map<K>& map) {
+  auto expected = map.begin();
+  for (std::size_t i = 0; i < seen.size(); ++i, ++expected) {
+    if (expected == map.end()) return "scan: " + show(seen[i].key) + " behind the last key";
+    if (seen[i].key != expected->first) {
+      return "scan: entry " + std::to_string(i) + " is " + show(seen[i].key) + ", not " +
+             show(expected->first);
+    }
+    if (seen[i].value != expected->second) {
+      return "scan: the value of " + show(seen[i].key) + " is " + show(seen[i].value) + ", not " +
+             show(expected->second);
+    }
+  }
+  return expected == map.end() ? "" : "scan: ends before " + show(expected->first);
+}
+
+// Everything in the index against the map: both scans, size, and finds of every `step`-th key.
+template <class K>
+std::string difference(const Index<K>& index, const Map<K>& map, std::size_t step = 1) {
+  std::vector<Entry<K>> seen;
+  if (const Outcome outcome = index.scan(K{}, kAll, seen); outcome != Outcome::done) {
+    return "scan: " + std::string(everleaf::to_string(outcome));
+  }
+  if (std::string wrong = difference<K>(seen, map); !wrong.empty()) return wrong;
+  std::vector<Entry<K>> back;
+  if (const Outcome outcome = index.scan_back(std::nullopt, kAll, back);
+      outcome != Outcome::done) {
+    return "scan_back: " + std::string(everleaf::to_string(outcome));
+  }
+  if (!std::equal(seen.begin(), seen.end(), back.rbegin(), back.rend())) {
+    return "scan_back is not the reverse of scan";
+  }
+  if (index.size() != map.size()) return "size() is " + std::to_string(index.size());
+  for (std::size_t i = 0; i < seen.size(); i += step) {
+    const Lookup hit = index.find(seen[i].key);
+    if (!hit || *hit != seen[i].value) {
+      return "find(" + show(seen[i].key) + "): " + std::string(everleaf::to_string(hit.outcome));
+    }
+  }
+  return {};
+}
+
+// The first problem that check() finds, empty: sound.
+std::string unsound(const Pool& pool);
+
+template <class K>
+Op<K> random_op(Random& random, const Owned<K>& key) {
+  // More growth than shrinkage.
+  static constexpr Do kMix[] = {Do::insert, Do::insert, Do::insert, Do::upsert,
+                                Do::update, Do::remove, Do::remove};
+  return {kMix[random.below(std::size(kMix))], key, odd_value(random)};
+}
+
+class EveryTree : public ::testing::TestWithParam<Case> {
+ protected:
+  // Calls body.operator()<K>(spec) with the case's kind of keys.
+  template <class F>
+  void with_keys(F&& body) {
+    SCOPED_TRACE(GetParam().spec);
+    if (GetParam().keys == KeyType::u64) {
+      body.template operator()<std::uint64_t>(GetParam().spec);
+    } else {
+      body.template operator()<Bytes>(GetParam().spec);
+    }
+  }
+};
+
+}  // namespace everleaf::test
+
+// Runs a suite over every tree, option set and kind of keys.
+#define EVERLEAF_EVERY_TREE(suite)                                                   \
+  INSTANTIATE_TEST_SUITE_P(Trees, suite,                                             \
+                           ::testing::ValuesIn(everleaf::test::every_case()),        \
+                           everleaf::test::name_of)
