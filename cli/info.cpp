@@ -107,6 +107,7 @@ void add_info(CLI::App& app, int& status) {
   command.flag("--json", arguments->json, "For programs");
   command.run([arguments, &status] {
     Pool pool = open_to_read(*arguments);
+    refuse_damaged_directory(pool);
     const PoolInfo info = pool.info();
     const std::vector<IndexRow> rows = rows_of(pool);
     arguments->json ? print(to_json(info, rows)) : print_text(info, rows);

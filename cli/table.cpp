@@ -100,15 +100,19 @@ Pool open_or_create(const TableArguments& arguments) {
   return open(arguments, Mode::open_or_create);
 }
 
-TableChoice existing_table(const Pool& pool, const TableArguments& arguments) {
+void refuse_damaged_directory(Pool& pool) {
+  // No index has an empty name: the answer is `not_found` where every entry could be read.
+  const auto nameless = pool.index<Bytes>("", "");
+  if (!nameless && nameless.error().code != Code::not_found) {
+    throw Failure(exit_code_of(nameless.error().code), nameless.error().message);
+  }
+}
+
+TableChoice existing_table(Pool& pool, const TableArguments& arguments) {
   if (const auto info = find_index(pool, arguments.table)) {
     return {info->name, std::string{}, info->key_type};
   }
-  // It may be there and damaged: then the library says so.
-  const auto probe = Pool(pool).index<Bytes>(arguments.table, "");
-  if (!probe && probe.error().code != Code::not_found) {
-    throw Failure(exit_code_of(probe.error().code), probe.error().message);
-  }
+  refuse_damaged_directory(pool);
   std::string known;
   for (const IndexInfo& info : pool.indexes()) {
     known += fmt::format("{}{}", known.empty() ? "; it has " : ", ", in_quotes(info.name));

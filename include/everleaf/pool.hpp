@@ -43,7 +43,7 @@ struct PoolOptions {
   Mode mode = Mode::open_or_create;
   std::optional<Domain> domain;  // default: detected from the file's device and mapping
   bool emulate = false;          // allow a domain that the device does not give, to measure it
-  std::uint64_t max_bytes = 0;   // cap on the file's size; 0: as far as the disk goes, at most 1 TiB
+  std::uint64_t max_bytes = 0;  // cap on the file's size; 0: as far as the disk goes, at most 1 TiB
 };
 
 // Which tree keeps an index, and with which keys.
@@ -62,8 +62,8 @@ struct PoolInfo {
   std::uint32_t version = 0;
   DomainChoice domain;
   bool read_only = false;
-  bool clean = false;             // the pool had been closed properly before this open
-  std::uint32_t replayed = 0;     // redo records that this open applied
+  bool clean = false;          // the pool had been closed properly before this open
+  std::uint32_t replayed = 0;  // redo records that this open applied
   std::uint64_t file_bytes = 0;
   std::uint64_t heap_bytes = 0;   // heap handed to slabs so far
   std::uint64_t block_bytes = 0;  // allocated blocks; walks every slab header

@@ -23,7 +23,9 @@ constexpr std::size_t kLargeAt = 128;  // a large block starts behind its header
 constexpr std::uint64_t kFirstSlab = kHeapAt / kSlabBytes;
 constexpr std::uint64_t kScanPerRefill = 64;  // slabs looked at before the heap grows instead
 
-Word make_header(Word kind, std::uint64_t slabs) { return kSlabMagic | kind << 16 | slabs << 32; }
+Word make_header(Word kind, std::uint64_t slabs) {
+  return kSlabMagic | kind << 16 | slabs << 32;
+}
 
 constexpr std::array kClasses = [] {
   std::array<std::uint32_t, 36> sizes{};
@@ -44,7 +46,9 @@ std::size_t class_of(std::size_t bytes) {
 
 // Blocks that a thread keeps for itself: enough to make the central lock rare, few enough that
 // idle threads hold little.
-std::size_t magazine_capacity(std::size_t size_class) { return kClasses[size_class] < 512 ? 64 : 16; }
+std::size_t magazine_capacity(std::size_t size_class) {
+  return kClasses[size_class] < 512 ? 64 : 16;
+}
 
 // Where the blocks of a class lie in a slab.
 struct Geometry {
@@ -63,8 +67,12 @@ Geometry geometry(std::size_t size_class) {
 
 }  // namespace
 
-std::size_t class_count() noexcept { return kClasses.size(); }
-std::size_t class_bytes(std::size_t size_class) noexcept { return kClasses[size_class]; }
+std::size_t class_count() noexcept {
+  return kClasses.size();
+}
+std::size_t class_bytes(std::size_t size_class) noexcept {
+  return kClasses[size_class];
+}
 
 struct Heap::Place {
   std::uint64_t slab = 0;
@@ -264,7 +272,8 @@ std::size_t Heap::allocated_bytes(Offset block) const {
   return (word >> (place.bit % 64) & 1) != 0 ? place.bytes : 0;
 }
 
-// --- Central: slabs and runs (central_ held) ------------------------------------------------------
+// --- Central: slabs and runs (central_ held)
+// ------------------------------------------------------
 
 std::size_t Heap::take_from_slabs(std::size_t size_class, Offset* out, std::size_t most) {
   std::size_t got = 0;
@@ -278,7 +287,8 @@ std::size_t Heap::take_from_slabs(std::size_t size_class, Offset* out, std::size
         const auto bit = static_cast<std::uint64_t>(std::countr_zero(bits));
         bits &= bits - 1;
         --state.free;
-        out[got++] = slab * kSlabBytes + state.shape.first + (word * 64 + bit) * kClasses[size_class];
+        out[got++] =
+            slab * kSlabBytes + state.shape.first + (word * 64 + bit) * kClasses[size_class];
       }
     }
     if (state.free == 0) {

@@ -1,5 +1,5 @@
-// The persistent heap: blocks of size classes in slabs of 64 KiB, and large blocks in runs of slabs.
-// src/alloc/README.md tells the protocol and its crash cases.
+// The persistent heap: blocks of size classes in slabs of 64 KiB, and large blocks in runs of
+// slabs. src/alloc/README.md tells the protocol and its crash cases.
 //
 // A block is reserved (a promise in DRAM), filled, and then activated by the redo record that links
 // it: its bit in the slab's bitmap is set in the same commit. Freeing is the reverse: the record
@@ -94,9 +94,9 @@ class Heap {
   pmem::PoolFile& pool_;
   pmem::Medium& medium_;
   mutable base::Mutex central_;
-  std::vector<std::vector<std::uint64_t>> partial_;        // per class: slabs with free bits
+  std::vector<std::vector<std::uint64_t>> partial_;  // per class: slabs with free bits
   std::vector<std::pair<std::uint64_t, std::uint64_t>> free_runs_;  // {first slab, slabs}, sorted
-  std::uint64_t scan_next_;                                // slabs below it are adopted
+  std::uint64_t scan_next_;                                         // slabs below it are adopted
   // Slab number -> state, in two levels, read without a lock; states live as long as the heap.
   using StatePage = std::array<std::atomic<SlabState*>, 4096>;
   std::unique_ptr<std::array<std::atomic<StatePage*>, 4096>> states_;

@@ -21,7 +21,9 @@ std::uint64_t checksum_of(Word head, std::span<const Redo::Entry> entries) {
   return XXH3_64bits_withSeed(entries.data(), entries.size_bytes(), head);
 }
 
-Offset offset_of(const Redo::Entry& entry) { return entry.where & ~kOpMask; }
+Offset offset_of(const Redo::Entry& entry) {
+  return entry.where & ~kOpMask;
+}
 
 }  // namespace
 
@@ -61,8 +63,8 @@ bool RedoLog::commit(const Redo& record) {
   if (record.overflowed() || !legal(entries)) return false;
   const std::size_t index = claim_lane();
   Word* const words = lane(index);
-  const Word head = static_cast<Word>(entries.size()) << 32 |
-                    sequence_.fetch_add(1, std::memory_order_relaxed);
+  const Word head =
+      static_cast<Word>(entries.size()) << 32 | sequence_.fetch_add(1, std::memory_order_relaxed);
   // R1. Plain stores: the lane is this thread's alone.
   words[1] = checksum_of(head, entries);
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -90,9 +92,15 @@ void RedoLog::apply(std::span<const Redo::Entry> entries) {
     const std::atomic_ref<Word> target(*word);
     // Release: optimistic readers, see base/version_lock.hpp.
     switch (static_cast<Redo::Op>(entry.where & kOpMask)) {
-      case Redo::Op::store: target.store(entry.value, std::memory_order_release); break;
-      case Redo::Op::set_bits: target.fetch_or(entry.value, std::memory_order_release); break;
-      case Redo::Op::clear_bits: target.fetch_and(~entry.value, std::memory_order_release); break;
+      case Redo::Op::store:
+        target.store(entry.value, std::memory_order_release);
+        break;
+      case Redo::Op::set_bits:
+        target.fetch_or(entry.value, std::memory_order_release);
+        break;
+      case Redo::Op::clear_bits:
+        target.fetch_and(~entry.value, std::memory_order_release);
+        break;
     }
   }
   for (const Redo::Entry& entry : entries) {

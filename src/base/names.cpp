@@ -16,44 +16,76 @@ constexpr std::array kDomains{std::pair{Domain::volatile_, std::string_view("vol
 
 std::string_view to_string(Outcome outcome) noexcept {
   switch (outcome) {
-    case Outcome::done: return "done";
-    case Outcome::exists: return "exists";
-    case Outcome::absent: return "absent";
-    case Outcome::out_of_space: return "out of space";
-    case Outcome::key_too_long: return "key too long";
-    case Outcome::read_only: return "read-only";
-    case Outcome::io_error: return "I/O error";
-    case Outcome::corrupt: return "corrupt";
-    case Outcome::too_many_threads: return "too many threads";
-    case Outcome::not_empty: return "not empty";
-    case Outcome::not_ascending: return "not ascending";
+    case Outcome::done:
+      return "done";
+    case Outcome::exists:
+      return "exists";
+    case Outcome::absent:
+      return "absent";
+    case Outcome::out_of_space:
+      return "out of space";
+    case Outcome::key_too_long:
+      return "key too long";
+    case Outcome::read_only:
+      return "read-only";
+    case Outcome::io_error:
+      return "I/O error";
+    case Outcome::corrupt:
+      return "corrupt";
+    case Outcome::too_many_threads:
+      return "too many threads";
+    case Outcome::not_empty:
+      return "not empty";
+    case Outcome::not_ascending:
+      return "not ascending";
   }
   return "unknown outcome";
 }
 
 std::string_view to_string(Code code) noexcept {
   switch (code) {
-    case Code::not_a_pool: return "not a pool";
-    case Code::empty_file: return "empty file";
-    case Code::truncated: return "truncated";
-    case Code::corrupt: return "corrupt";
-    case Code::newer_version: return "newer version";
-    case Code::other_endianness: return "other endianness";
-    case Code::wrong_tree: return "wrong tree";
-    case Code::wrong_key_type: return "wrong key type";
-    case Code::unknown_tree: return "unknown tree";
-    case Code::unknown_option: return "unknown option";
-    case Code::bad_option: return "bad option";
-    case Code::bad_argument: return "bad argument";
-    case Code::locked: return "locked";
-    case Code::locked_here: return "locked by this process";
-    case Code::exists: return "exists";
-    case Code::not_found: return "not found";
-    case Code::permission: return "permission";
-    case Code::out_of_space: return "out of space";
-    case Code::io: return "I/O error";
-    case Code::domain_too_strong: return "domain too strong";
-    case Code::read_only: return "read-only";
+    case Code::not_a_pool:
+      return "not a pool";
+    case Code::empty_file:
+      return "empty file";
+    case Code::truncated:
+      return "truncated";
+    case Code::corrupt:
+      return "corrupt";
+    case Code::newer_version:
+      return "newer version";
+    case Code::other_endianness:
+      return "other endianness";
+    case Code::wrong_tree:
+      return "wrong tree";
+    case Code::wrong_key_type:
+      return "wrong key type";
+    case Code::unknown_tree:
+      return "unknown tree";
+    case Code::unknown_option:
+      return "unknown option";
+    case Code::bad_option:
+      return "bad option";
+    case Code::bad_argument:
+      return "bad argument";
+    case Code::locked:
+      return "locked";
+    case Code::locked_here:
+      return "locked by this process";
+    case Code::exists:
+      return "exists";
+    case Code::not_found:
+      return "not found";
+    case Code::permission:
+      return "permission";
+    case Code::out_of_space:
+      return "out of space";
+    case Code::io:
+      return "I/O error";
+    case Code::domain_too_strong:
+      return "domain too strong";
+    case Code::read_only:
+      return "read-only";
   }
   return "unknown code";
 }
@@ -86,9 +118,12 @@ std::string_view to_string(InnerNodes inner) noexcept {
 
 std::string_view to_string(Recovery recovery) noexcept {
   switch (recovery) {
-    case Recovery::instant: return "instant";
-    case Recovery::rebuild: return "rebuild";
-    case Recovery::replay: return "replay";
+    case Recovery::instant:
+      return "instant";
+    case Recovery::rebuild:
+      return "rebuild";
+    case Recovery::replay:
+      return "replay";
   }
   return "unknown recovery";
 }

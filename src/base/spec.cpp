@@ -34,15 +34,15 @@ Result<std::string> canonical_spec(const Spec& spec, const TreeInfo& tree) {
       for (const OptionInfo& option : tree.options) {
         known += (known.empty() ? "" : ", ") + std::string(option.name);
       }
-      return std::unexpected(Error{Code::unknown_option, std::string(tree.name) +
-                                                             " has no option '" + name +
-                                                             "'; it has: " + known});
+      return std::unexpected(
+          Error{Code::unknown_option,
+                std::string(tree.name) + " has no option '" + name + "'; it has: " + known});
     }
   }
   std::string text(tree.name);
   for (const OptionInfo& option : tree.options) {
-    const auto given = std::ranges::find(spec.options, option.name,
-                                         &std::pair<std::string, std::string>::first);
+    const auto given =
+        std::ranges::find(spec.options, option.name, &std::pair<std::string, std::string>::first);
     text += ':';
     text += option.name;
     text += '=';

@@ -36,8 +36,7 @@ std::string persistence_domain_of(const struct stat& info) {
 
 bool maps_synchronously(int fd) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  void* const address =
-      ::mmap(nullptr, page, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
+  void* const address = ::mmap(nullptr, page, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
   if (address == MAP_FAILED) return false;
   ::munmap(address, page);
   return true;
@@ -87,15 +86,16 @@ Result<DomainChoice> choose(int fd, const PoolOptions& options) {
   if (!options.domain || *options.domain == choice.domain) return choice;
   const Domain wanted = *options.domain;
   if (wanted == Domain::volatile_) {
-    return std::unexpected(Error{Code::bad_argument,
-                                 "the volatile domain is for anonymous pools, not for files"});
+    return std::unexpected(
+        Error{Code::bad_argument, "the volatile domain is for anonymous pools, not for files"});
   }
   const std::string asked = "asked for " + std::string(to_string(wanted)) + "; the device gives " +
                             std::string(to_string(choice.domain)) + " (" + choice.reason + ")";
   if (gives(choice.domain, wanted)) return DomainChoice{wanted, false, asked};
   if (options.emulate) return DomainChoice{wanted, true, asked};
-  return std::unexpected(Error{Code::domain_too_strong, asked + "; pass emulate to measure it all "
-                                                                "the same, without its durability"});
+  return std::unexpected(Error{Code::domain_too_strong, asked +
+                                                            "; pass emulate to measure it all "
+                                                            "the same, without its durability"});
 }
 
 }  // namespace everleaf::pmem

@@ -9,7 +9,8 @@ namespace everleaf::pmem {
 // it is a file of at least one page; a directory's answer is that of its file system.
 DomainChoice detect(int fd);
 
-// `wanted` (or what the device gives) checked against the device: domain_too_strong unless emulated.
+// `wanted` (or what the device gives) checked against the device: domain_too_strong unless
+// emulated.
 Result<DomainChoice> choose(int fd, const PoolOptions& options);
 
 }  // namespace everleaf::pmem

@@ -19,15 +19,20 @@ namespace {
 Code code_of(int error) {
   switch (error) {
     case ENOENT:
-    case ENOTDIR: return Code::not_found;
+    case ENOTDIR:
+      return Code::not_found;
     case EACCES:
     case EPERM:
-    case EROFS: return Code::permission;
-    case EEXIST: return Code::exists;
+    case EROFS:
+      return Code::permission;
+    case EEXIST:
+      return Code::exists;
     case ENOSPC:
     case EDQUOT:
-    case EFBIG: return Code::out_of_space;
-    default: return Code::io;
+    case EFBIG:
+      return Code::out_of_space;
+    default:
+      return Code::io;
   }
 }
 
@@ -86,7 +91,8 @@ Result<void> lock(const Descriptor& file, bool exclusive, const std::filesystem:
     open_here().files.insert(id);
     return {};
   }
-  if (errno != EWOULDBLOCK) return std::unexpected(system_error("cannot lock " + path.string(), errno));
+  if (errno != EWOULDBLOCK)
+    return std::unexpected(system_error("cannot lock " + path.string(), errno));
   if (open_here().files.contains(id)) {
     return std::unexpected(Error{Code::locked_here, path.string() +
                                                         " is open in this process already: share "
@@ -137,8 +143,8 @@ Result<Mapping> Mapping::shared(const Descriptor& file, std::uint64_t bytes, boo
 }
 
 Result<Mapping> Mapping::copy(const Descriptor& file, std::uint64_t bytes) {
-  void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
-                            file.get(), 0);
+  void* const base =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.get(), 0);
   if (base == MAP_FAILED) return failed_mapping(errno);
   return Mapping(static_cast<std::byte*>(base), bytes);
 }

@@ -32,7 +32,8 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// Locks the file until it is closed: exclusively, or shared with other readers. locked / locked_here.
+// Locks the file until it is closed: exclusively, or shared with other readers. locked /
+// locked_here.
 Result<void> lock(const Descriptor& file, bool exclusive, const std::filesystem::path& path);
 
 // Reserves storage for [from, to): a full disk is an error here, never a SIGBUS later.

@@ -53,8 +53,8 @@ struct Header {
   std::array<std::byte, 16> uuid;  // 40
   std::uint64_t sequence;          // 56: the valid copy with the larger one counts
   std::uint64_t clean;             // 64: 1 after a proper close
-  std::uint64_t file_bytes;        // 72: size at the last open or close: a shorter file is truncated
-  std::uint64_t created_s;         // 80: seconds since 1970
+  std::uint64_t file_bytes;  // 72: size at the last open or close: a shorter file is truncated
+  std::uint64_t created_s;   // 80: seconds since 1970
   std::array<std::byte, 160> reserved;
   std::uint64_t checksum;  // 248: XXH3 of bytes 8..247
 };
@@ -70,13 +70,13 @@ static_assert(sizeof(PoolState) == kLine);
 inline constexpr std::size_t kSpecBytes = 128;
 
 struct DirectoryEntry {
-  Word state;                                      // 0: free, 1: in use; set last, by the redo log
-  std::uint64_t key_type;                          // 8: KeyType
-  std::array<char, kMaxNameBytes + 1> name;        // 16: zero-terminated
-  std::array<char, kSpecBytes> spec;               // 80: canonical, zero-terminated
-  Word root;                                       // 208: the tree's own word
-  std::array<Word, 4> reserved;                    // 216
-  std::uint64_t checksum;                          // 248: XXH3 of bytes 8..207
+  Word state;                                // 0: free, 1: in use; set last, by the redo log
+  std::uint64_t key_type;                    // 8: KeyType
+  std::array<char, kMaxNameBytes + 1> name;  // 16: zero-terminated
+  std::array<char, kSpecBytes> spec;         // 80: canonical, zero-terminated
+  Word root;                                 // 208: the tree's own word
+  std::array<Word, 4> reserved;              // 216
+  std::uint64_t checksum;                    // 248: XXH3 of bytes 8..207
 };
 static_assert(sizeof(DirectoryEntry) == 256 && offsetof(DirectoryEntry, spec) == 80 &&
               offsetof(DirectoryEntry, root) == 208 && offsetof(DirectoryEntry, checksum) == 248);

@@ -110,10 +110,10 @@ void create_headers(Medium& medium) {
   header.endian = kEndianMark;
   header.sequence = 1;
   header.file_bytes = medium.size();
-  header.created_s = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::seconds>(
-          std::chrono::system_clock::now().time_since_epoch())
-          .count());
+  header.created_s =
+      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                                     .count());
   std::random_device random;
   for (std::size_t i = 0; i < header.uuid.size(); ++i) {
     header.uuid[i] = static_cast<std::byte>(random());

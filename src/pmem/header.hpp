@@ -14,8 +14,7 @@ struct HeaderReading {
 
 // Reads the valid copy with the larger sequence from the first pages; says what is wrong otherwise.
 // `file_bytes` is the file's size now. The bytes need not be trusted.
-Result<HeaderReading> read_headers(const std::byte* base, std::uint64_t file_bytes,
-                                   bool read_only);
+Result<HeaderReading> read_headers(const std::byte* base, std::uint64_t file_bytes, bool read_only);
 
 // Writes both copies of a new pool, each with its magic last.
 void create_headers(Medium& medium);

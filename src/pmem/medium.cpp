@@ -30,12 +30,18 @@ const CpuFlush& cpu() noexcept {
 }
 
 // Assembly, because the intrinsics demand the whole file to be compiled for a CPU that has them.
-void clwb(std::byte* line) noexcept { asm volatile("clwb %0" : "+m"(*line) : : "memory"); }
+void clwb(std::byte* line) noexcept {
+  asm volatile("clwb %0" : "+m"(*line) : : "memory");
+}
 void clflushopt(std::byte* line) noexcept {
   asm volatile("clflushopt %0" : "+m"(*line) : : "memory");
 }
-void clflush(std::byte* line) noexcept { asm volatile("clflush %0" : "+m"(*line) : : "memory"); }
-void sfence() noexcept { asm volatile("sfence" : : : "memory"); }
+void clflush(std::byte* line) noexcept {
+  asm volatile("clflush %0" : "+m"(*line) : : "memory");
+}
+void sfence() noexcept {
+  asm volatile("sfence" : : : "memory");
+}
 
 }  // namespace
 
@@ -43,10 +49,14 @@ Medium::Mode Medium::mode_for(Domain domain, const Observer* observer) noexcept 
   if (observer != nullptr) return Mode::observed;
   switch (domain) {
     case Domain::volatile_:
-    case Domain::process: return Mode::nothing;
-    case Domain::cache: return Mode::fence_only;
-    case Domain::disk: return Mode::disk;
-    case Domain::memory: break;
+    case Domain::process:
+      return Mode::nothing;
+    case Domain::cache:
+      return Mode::fence_only;
+    case Domain::disk:
+      return Mode::disk;
+    case Domain::memory:
+      break;
   }
   if (cpu().clwb) return Mode::clwb;
   return cpu().clflushopt ? Mode::clflushopt : Mode::clflush;
@@ -71,7 +81,8 @@ void Medium::flush_lines(const void* address, std::size_t bytes) noexcept {
   add(mine.flushes, lines);
   switch (mode_) {
     case Mode::nothing:
-    case Mode::fence_only: break;
+    case Mode::fence_only:
+      break;
     case Mode::clwb:
       for (std::uint64_t i = 0; i < lines; ++i) clwb(line + i * kLine);
       break;
@@ -85,7 +96,9 @@ void Medium::flush_lines(const void* address, std::size_t bytes) noexcept {
       mine.noted_begin = std::min(mine.noted_begin, offset_of(line));
       mine.noted_end = std::max(mine.noted_end, offset_of(line) + lines * kLine);
       break;
-    case Mode::observed: observer_->flushed(offset_of(line), lines * kLine); break;
+    case Mode::observed:
+      observer_->flushed(offset_of(line), lines * kLine);
+      break;
   }
 }
 
@@ -93,9 +106,15 @@ void Medium::fence_slow() noexcept {
   Local& mine = local();
   add(mine.fences, 1);
   switch (mode_) {
-    case Mode::disk: sync_noted(mine); break;
-    case Mode::observed: observer_->fencing(); break;
-    default: sfence(); break;  // M1: the lines flushed before have reached the domain
+    case Mode::disk:
+      sync_noted(mine);
+      break;
+    case Mode::observed:
+      observer_->fencing();
+      break;
+    default:
+      sfence();
+      break;  // M1: the lines flushed before have reached the domain
   }
 }
 
@@ -133,6 +152,8 @@ std::string_view Medium::flush_instruction() noexcept {
 
 namespace everleaf {
 
-std::string_view flush_instruction() noexcept { return pmem::Medium::flush_instruction(); }
+std::string_view flush_instruction() noexcept {
+  return pmem::Medium::flush_instruction();
+}
 
 }  // namespace everleaf

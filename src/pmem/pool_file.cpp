@@ -20,8 +20,8 @@ constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 Result<std::uint64_t> cap_of(const PoolOptions& options) {
   if (options.max_bytes == 0) return kMaxPoolBytes;
   if (options.max_bytes < kMinPoolBytes) {
-    return std::unexpected(Error{Code::bad_argument, "a pool needs max_bytes of at least " +
-                                                         std::to_string(kMinPoolBytes)});
+    return std::unexpected(Error{
+        Code::bad_argument, "a pool needs max_bytes of at least " + std::to_string(kMinPoolBytes)});
   }
   return std::min(options.max_bytes, kMaxPoolBytes);
 }
@@ -84,11 +84,11 @@ Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem:
     std::array<std::byte, sizeof(Word)> first{};
     const bool magic = ::pread(pool->file_.get(), first.data(), first.size(), 0) == 8 &&
                        std::bit_cast<Word>(first) == kMagic;
-    return std::unexpected(magic ? Error{Code::truncated, path.string() + " is cut off after " +
-                                                              std::to_string(*bytes) +
-                                                              " bytes: restore it from a copy"}
-                                 : Error{Code::not_a_pool, path.string() +
-                                                               " is not an Everleaf pool"});
+    return std::unexpected(
+        magic
+            ? Error{Code::truncated, path.string() + " is cut off after " + std::to_string(*bytes) +
+                                         " bytes: restore it from a copy"}
+            : Error{Code::not_a_pool, path.string() + " is not an Everleaf pool"});
   }
   auto domain = choose(pool->file_.get(), options);
   if (!domain) return std::unexpected(domain.error());
@@ -120,8 +120,7 @@ Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem:
 }
 
 Result<std::unique_ptr<PoolFile>> PoolFile::create(const std::filesystem::path& path,
-                                                   const PoolOptions& options,
-                                                   Observer* observer) {
+                                                   const PoolOptions& options, Observer* observer) {
   auto cap = cap_of(options);
   if (!cap) return std::unexpected(cap.error());
   std::error_code ignored;

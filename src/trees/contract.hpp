@@ -83,7 +83,7 @@ struct Factory {
   Outcome (*create)(Context context, const base::Spec& canonical, KeyType key_type,
                     alloc::Redo& record);
   Result<std::unique_ptr<detail::Tree<std::uint64_t>>> (*open_u64)(Context context,
-                                                                  const base::Spec& canonical);
+                                                                   const base::Spec& canonical);
   Result<std::unique_ptr<detail::Tree<Bytes>>> (*open_bytes)(Context context,
                                                              const base::Spec& canonical);
   // bad_option if an option's value is not allowed.

@@ -1,7 +1,7 @@
 // Pool and Index: the public face over the rooms below.
 #include <algorithm>
-#include <string>
 #include <iterator>
+#include <string>
 
 #include <everleaf/index.hpp>
 
@@ -48,10 +48,10 @@ Result<Resolved> resolve(std::string_view spec_text) {
 // An existing index against what the caller asked for.
 Result<void> match(const IndexInfo& info, std::string_view spec_text, KeyType key_type) {
   if (info.key_type != key_type) {
-    return std::unexpected(Error{Code::wrong_key_type,
-                                 "index '" + info.name + "' has " +
-                                     std::string(to_string(info.key_type)) + " keys, not " +
-                                     std::string(to_string(key_type))});
+    return std::unexpected(Error{Code::wrong_key_type, "index '" + info.name + "' has " +
+                                                           std::string(to_string(info.key_type)) +
+                                                           " keys, not " +
+                                                           std::string(to_string(key_type))});
   }
   if (spec_text.empty()) return {};
   auto asked = base::parse_spec(spec_text);
@@ -104,20 +104,20 @@ Result<void> PoolState::finish() {
   return file_->mark_clean();
 }
 
-Result<tree::Directory::Found> PoolState::create_index(std::string_view name,
-                                                        std::string_view spec, KeyType key_type) {
+Result<tree::Directory::Found> PoolState::create_index(std::string_view name, std::string_view spec,
+                                                       KeyType key_type) {
   if (file_->read_only()) {
-    return std::unexpected(Error{Code::not_found, "there is no index '" + std::string(name) +
-                                                      "' in this read-only pool"});
+    return std::unexpected(Error{
+        Code::not_found, "there is no index '" + std::string(name) + "' in this read-only pool"});
   }
   if (spec.empty()) {
     return std::unexpected(
         Error{Code::not_found, "there is no index '" + std::string(name) + "' in this pool"});
   }
   if (name.empty() || name.size() > kMaxNameBytes || name.find('\0') != std::string_view::npos) {
-    return std::unexpected(Error{Code::bad_argument,
-                                 "an index name has 1 to " + std::to_string(kMaxNameBytes) +
-                                     " bytes, none of them zero"});
+    return std::unexpected(Error{
+        Code::bad_argument,
+        "an index name has 1 to " + std::to_string(kMaxNameBytes) + " bytes, none of them zero"});
   }
   auto resolved = resolve(spec);
   if (!resolved) return std::unexpected(resolved.error());
@@ -143,10 +143,10 @@ Result<tree::Directory::Found> PoolState::create_index(std::string_view name,
 Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
   auto resolved = resolve(found.info.spec);
   if (!resolved) {
-    return std::unexpected(Error{Code::newer_version, "index '" + found.info.name + "' is a " +
-                                                          found.info.spec +
-                                                          ", which this release does not know: " +
-                                                          resolved.error().message});
+    return std::unexpected(
+        Error{Code::newer_version,
+              "index '" + found.info.name + "' is a " + found.info.spec +
+                  ", which this release does not know: " + resolved.error().message});
   }
   Open open{found.info, nullptr, nullptr};
   const tree::Factory& factory = resolved->row->factory;
@@ -225,8 +225,8 @@ PoolInfo PoolState::info() const {
   info.heap_bytes = pmem::load(&file_->state().frontier) - pmem::kHeapAt;
   info.open_ns = open_ns_;
   info.header_copy_damaged = file_->header_copy_damaged();
-  heap_.for_each_allocated(
-      [&info](pmem::Offset, std::size_t bytes) { info.block_bytes += bytes; }, nullptr);
+  heap_.for_each_allocated([&info](pmem::Offset, std::size_t bytes) { info.block_bytes += bytes; },
+                           nullptr);
   return info;
 }
 
@@ -245,7 +245,9 @@ Result<CheckReport> PoolState::check() {
       report.problems.push_back("index '" + found.info.name + "': " + open.error().message);
       continue;
     }
-    const auto visit = [&reachable](pmem::Offset block, std::size_t) { reachable.push_back(block); };
+    const auto visit = [&reachable](pmem::Offset block, std::size_t) {
+      reachable.push_back(block);
+    };
     CheckReport one = (*open)->u64 ? (*open)->u64->check() : (*open)->bytes->check();
     for (std::string& problem : one.problems) {
       report.problems.push_back("index '" + found.info.name + "': " + problem);
@@ -322,10 +324,18 @@ Result<Index<K>> Pool::index(std::string_view name, std::string_view spec) {
   return Index<K>(state_, *tree);
 }
 
-std::vector<IndexInfo> Pool::indexes() const { return state_->indexes(); }
-PoolInfo Pool::info() const { return state_->info(); }
-Counters Pool::counters() const { return state_->counters(); }
-Result<CheckReport> Pool::check() const { return state_->check(); }
+std::vector<IndexInfo> Pool::indexes() const {
+  return state_->indexes();
+}
+PoolInfo Pool::info() const {
+  return state_->info();
+}
+Counters Pool::counters() const {
+  return state_->counters();
+}
+Result<CheckReport> Pool::check() const {
+  return state_->check();
+}
 
 Result<void> Pool::close() {
   if (!state_) return {};

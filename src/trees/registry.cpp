@@ -19,7 +19,9 @@ constexpr auto kInfos = [] {
 
 }  // namespace
 
-std::span<const Registration> registry() noexcept { return kRegistry; }
+std::span<const Registration> registry() noexcept {
+  return kRegistry;
+}
 
 Result<const Registration*> find_tree(std::string_view name) {
   std::string known;
@@ -27,12 +29,14 @@ Result<const Registration*> find_tree(std::string_view name) {
     if (row.info.name == name) return &row;
     known += (known.empty() ? "" : ", ") + std::string(row.info.name);
   }
-  return std::unexpected(Error{Code::unknown_tree, "there is no tree '" + std::string(name) +
-                                                       "'; there are: " + known});
+  return std::unexpected(Error{
+      Code::unknown_tree, "there is no tree '" + std::string(name) + "'; there are: " + known});
 }
 
 }  // namespace tree
 
-std::span<const TreeInfo> trees() noexcept { return tree::kInfos; }
+std::span<const TreeInfo> trees() noexcept {
+  return tree::kInfos;
+}
 
 }  // namespace everleaf

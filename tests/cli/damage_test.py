@@ -122,7 +122,9 @@ class Refused(DamageTest):
         for at in (8, 16, 80, 255):
             byte = DIRECTORY_AT + at
             self.write(self.good[:byte] + bytes([self.good[byte] ^ 1]) + self.good[byte + 1:])
-            self.refused(3, "directory entry 0 is damaged", [["dump"], ["put", "a", "1"]])
+            for command in ("dump", "scan", "info"):
+                self.refused(3, "directory entry 0 is damaged", [[command]])
+            self.fails(3, "directory entry 0 is damaged", "put", self.pool, "a", 1)
             self.fails(1, "is damaged: 1 problem found", "check", self.pool)
 
 
@@ -174,7 +176,7 @@ class Flipped(DamageTest):
                     run = self.everleaf(command, self.pool, timeout=60)
                     self.assertIn(run.returncode, (0, 1, 2, 3), f"{command}, byte {place}")
                     if run.returncode:
-                        self.assert_one_line(run.stderr, "")
+                        self.assert_one_line(run.stderr, "everleaf")
 
 
 if __name__ == "__main__":

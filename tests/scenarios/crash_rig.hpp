@@ -110,8 +110,7 @@ class Judge {
       }
     });
     seen = &shadow;
-    auto pool = PoolAccess::open(
-        path_, {.mode = Mode::open, .domain = Domain::process, .max_bytes = kMostBytes}, &shadow);
+    auto pool = PoolAccess::open(path_, small_pool(Mode::open), &shadow);
     if (!pool) return "open: " + pool.error().message;
     (void)pool->close();
     return wrong;
@@ -123,7 +122,7 @@ class Judge {
  private:
   // An anonymous pool stands for a failure, which `wrong` tells.
   Pool open(Mode mode, std::string& wrong) {
-    auto pool = Pool::open(path_, {.mode = mode, .domain = Domain::process, .max_bytes = kMostBytes});
+    auto pool = Pool::open(path_, small_pool(mode));
     if (pool) return std::move(*pool);
     wrong = "open: " + pool.error().message;
     return Pool::anonymous().value();
@@ -214,7 +213,7 @@ class Rig {
 
   // Without images; the index is there afterwards.
   void preload(const std::vector<Op<K>>& ops) {
-    Pool pool = Pool::open(path(), {.max_bytes = kMostBytes}).value();
+    Pool pool = Pool::open(path(), small_pool()).value();
     auto index = pool.index<K>(kIndexName, spec_).value();
     for (const Op<K>& op : ops) ASSERT_EQ(test::apply<K>(index, op), apply<K>(expected_.acknowledged, op));
     ASSERT_TRUE(pool.close());
@@ -222,7 +221,7 @@ class Rig {
 
   // From here on every fence is looked at.
   void open() {
-    if (!std::filesystem::exists(path())) ASSERT_TRUE(Pool::open(path()));
+    (void)Pool::open(path(), small_pool());  // makes it if it is not there
     shadow_ = std::make_unique<Shadow>(path(), [this] { at_fence(); });
     expected_.headers = true;
     expected_.creating = true;

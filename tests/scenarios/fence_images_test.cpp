@@ -152,7 +152,7 @@ TEST_P(FenceImages, PoolGrowth) {
     const std::uint64_t seed = test::seed();
     Rig<K> rig(spec, seed, {.random_images = scaled(3), .around_growth = true});
     {
-      Pool pool = Pool::open(rig.path(), {.max_bytes = kMostBytes}).value();
+      Pool pool = Pool::open(rig.path(), small_pool()).value();
       auto filler = pool.index<Bytes>("filler", spec).value();
       // Each key takes a slab; the slabs in use before leave room for these at most.
       while (pool.info().file_bytes - pool.info().heap_bytes - pmem::kHeapAt >= pmem::kSlabBytes) {

@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
+const std::byte* as_const_bytes(std::span<std::byte> bytes) { return bytes.data(); }
+
 }  // namespace
 
 FileView::FileView(const std::filesystem::path& path)
@@ -85,7 +87,7 @@ std::size_t Shadow::redo_entries() const {
   std::uint64_t most = 0;
   for (std::size_t lane = 0; lane < pmem::kLanes; ++lane) {
     const pmem::Offset at = pmem::kLanesAt + lane * pmem::kLaneBytes;
-    for (const std::byte* const base : {live.data(), std::as_const(durable_).data()}) {
+    for (const std::byte* const base : {std::as_const(durable_).data(), as_const_bytes(live)}) {
       pmem::Word head = 0;
       std::memcpy(&head, base + at, sizeof head);
       most = std::max(most, head >> 32);
@@ -108,6 +110,7 @@ void Shadow::find_changes() {
     }
   };
   for (const auto& [line, content] : noted_) compare(content.data(), line);
+  // A pool's size is a multiple of pages.
   for (std::size_t page = 0; page < durable_.size(); page += kPage) {
     if (std::memcmp(live + page, &durable_[page], kPage) == 0) continue;
     for (std::size_t line = page; line < page + kPage; line += pmem::kLine) {

@@ -21,10 +21,7 @@
 
 namespace everleaf::test {
 
-// A file that is mapped at most this far; test pools are small.
-inline constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
-
-// A view on a file, through which changes of other mappings are seen.
+// A view on a file of at most kMostBytes, through which changes of other mappings are seen.
 class FileView {
  public:
   explicit FileView(const std::filesystem::path& path);

@@ -145,7 +145,7 @@ std::string Keys<Bytes>::odd(Random& random) {
 
 template <>
 std::string Keys<Bytes>::near(const std::string& key, Random& random) {
-  std::string other = key;
+  std::string other = key.substr(0, kMaxKeyBytes - 3);
   switch (random.below(4)) {
     case 0: return other + static_cast<char>('0' + random.below(10));
     case 1: return other + std::string(1 + random.below(3), '\0');
@@ -153,7 +153,7 @@ std::string Keys<Bytes>::near(const std::string& key, Random& random) {
       if (!other.empty()) other.pop_back();
       return other;
     default:
-      if (!other.empty()) other.back() = static_cast<char>(other.back() + 1 - 2 * int(random.below(2)));
+      if (!other.empty()) other.back() = static_cast<char>(other.back() + (random.one_in(2) ? 1 : -1));
       return other;
   }
 }

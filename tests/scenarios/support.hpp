@@ -66,6 +66,12 @@ class Scratch {
 std::vector<std::byte> read_bytes(const std::filesystem::path& path);
 void write_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
+// A pool in the `process` domain that reserves little address space and cannot grow large.
+inline constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
+inline PoolOptions small_pool(Mode mode = Mode::open_or_create) {
+  return {.mode = mode, .domain = Domain::process, .emulate = false, .max_bytes = kMostBytes};
+}
+
 template <class K>
 using Owned = typename OwnedKey<K>::type;
 template <class K>
@@ -202,6 +208,33 @@ std::string difference(const Index<K>& index, const Map<K>& map, std::size_t ste
       return "find(" + show(seen[i].key) + "): " + std::string(everleaf::to_string(hit.outcome));
     }
   }
+  return {};
+}
+
+// One scan with these bounds, upwards and downwards, against the map.
+template <class K>
+std::string compare_scan(const Index<K>& index, const Map<K>& map, const Owned<K>& from,
+                         const Owned<K>& to, std::size_t limit) {
+  std::vector<Entry<K>> seen;
+  std::vector<Entry<K>> expected;
+  const auto enough = [&] { return expected.size() >= limit; };
+  for (auto it = map.lower_bound(from); it != map.end() && !enough(); ++it) {
+    expected.push_back({it->first, it->second});
+  }
+  Outcome outcome = index.scan(from, limit, seen);
+  if (outcome != Outcome::done || seen != expected) return "scan from " + show(from);
+  while (!expected.empty() && expected.back().key > to) expected.pop_back();
+  outcome = index.scan(from, to, limit, seen);
+  if (outcome != Outcome::done || seen != expected) {
+    return "scan from " + show(from) + " to " + show(to);
+  }
+  expected.clear();
+  for (auto it = map.upper_bound(from); it != map.begin() && !enough();) {
+    --it;
+    expected.push_back({it->first, it->second});
+  }
+  outcome = index.scan_back(K(from), limit, seen);
+  if (outcome != Outcome::done || seen != expected) return "scan_back from " + show(from);
   return {};
 }
 

@@ -1,5 +1,5 @@
 // Bulk load: leaves are appended at the right end, one redo record each, so that a crash leaves a
-// valid tree with a prefix of the entries. Case B of README.md.
+// valid tree with a prefix of the entries. P9 and A9 of README.md.
 #include <algorithm>
 
 #include "trees/wbtree/tree.hpp"
@@ -161,7 +161,8 @@ Outcome WbTree<Keys>::bulk_load(Entries entries, double fill) {
   for (std::size_t done = 0; done < entries.size();) {
     const Entries chunk = entries.subspan(done, std::min(each, entries.size() - done));
     Outcome outcome = Outcome::done;
-    if (append_leaf(chunk, done == 0 ? nullptr : &entries[done - 1], outcome) == Walk::retry) continue;
+    if (append_leaf(chunk, done == 0 ? nullptr : &entries[done - 1], outcome) == Walk::retry)
+      continue;
     if (outcome != Outcome::done) return outcome;
     done += chunk.size();
   }

@@ -18,7 +18,7 @@ struct WbTree<Keys>::Survey {
   std::unordered_set<Offset> seen;
   Offset last_leaf = 0;
   Offset expected_next = 0;  // link of the last leaf
-  bool has_low = false;  // bounds of the node that is walked: [low, high)
+  bool has_low = false;      // bounds of the node that is walked: [low, high)
   bool has_high = false;
   decltype(Keys::own(Key{})) low{};
   decltype(Keys::own(Key{})) high{};
@@ -114,7 +114,8 @@ void WbTree<Keys>::survey_node(Survey& s, Offset offset, unsigned height) const 
     s.has_low = position == 0 ? has_low : true;
     s.low = position == 0 ? low : Keys::own(keys_.key_of(node.key(slots.at(position - 1))));
     s.has_high = position == slots.count() ? has_high : true;
-    s.high = position == slots.count() ? high : Keys::own(keys_.key_of(node.key(slots.at(position))));
+    s.high =
+        position == slots.count() ? high : Keys::own(keys_.key_of(node.key(slots.at(position))));
     survey_node(s, node.child(slots, position), height - 1);
   }
 }

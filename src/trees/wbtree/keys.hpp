@@ -34,7 +34,9 @@ class U64Keys {
   [[nodiscard]] int compare(Word word, const Probe& probe) const {
     return word < probe.key ? -1 : static_cast<int>(word > probe.key);
   }
-  [[nodiscard]] int compare_words(Word a, Word b) const { return a < b ? -1 : static_cast<int>(a > b); }
+  [[nodiscard]] int compare_words(Word a, Word b) const {
+    return a < b ? -1 : static_cast<int>(a > b);
+  }
   [[nodiscard]] bool equal_in_bitmap_leaf(Word word, const Probe& probe) const {
     return word == probe.key;
   }
@@ -71,7 +73,9 @@ class BytesKeys {
     if (prefix != probe.prefix) return prefix < probe.prefix ? -1 : 1;
     return compare_bytes(word, probe);
   }
-  [[nodiscard]] int compare_words(Word a, Word b) const { return sign(key_of(a).compare(key_of(b))); }
+  [[nodiscard]] int compare_words(Word a, Word b) const {
+    return sign(key_of(a).compare(key_of(b)));
+  }
   [[nodiscard]] bool equal_in_bitmap_leaf(Word word, const Probe& probe) const {
     return (word & ~kOffsetMask) == probe.hash && compare_bytes(word, probe) == 0;
   }

@@ -36,7 +36,9 @@ struct Slots {
     std::memcpy(&value, &byte[i * sizeof(Word)], sizeof value);
     return value;
   }
-  void set_word(unsigned i, Word value) { std::memcpy(&byte[i * sizeof(Word)], &value, sizeof value); }
+  void set_word(unsigned i, Word value) {
+    std::memcpy(&byte[i * sizeof(Word)], &value, sizeof value);
+  }
   // Words that hold the count and the slots.
   [[nodiscard]] unsigned words() const { return (count() + 8) / 8; }
 };
@@ -118,7 +120,8 @@ class Node {
     for (unsigned i = 1; i <= last; ++i) slots.set_word(i, pmem::load(slot_word(i)));
   }
 
-  // Entries in use, by key: for bitmap-only leaves and after a crash left the slot array invalid.
+  // Entries in use, by key: for bitmap-only leaves, and where a crash left the slot array invalid
+  // (A2, A3).
   template <class Keys>
   void sort_slots(const Keys& keys, Word control, Slots& slots) const {
     slots.clear();
@@ -219,7 +222,9 @@ class Node {
   }
 
  private:
-  [[nodiscard]] Word* word_at(std::uint32_t at) const { return reinterpret_cast<Word*>(base_ + at); }
+  [[nodiscard]] Word* word_at(std::uint32_t at) const {
+    return reinterpret_cast<Word*>(base_ + at);
+  }
   [[nodiscard]] Entry* entries() const {
     return reinterpret_cast<Entry*>(base_ + shape_->entries_at);
   }

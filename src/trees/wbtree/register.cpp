@@ -4,7 +4,8 @@
 
 namespace everleaf::tree::wbtree {
 
-// An empty tree is one empty leaf; the directory's record allocates it and sets the root word.
+// P10, A10: an empty tree is one empty leaf; the directory's record allocates it and sets the root
+// word.
 Outcome create(Context context, const base::Spec& canonical, KeyType, alloc::Redo& record) {
   const auto options = parse_options(canonical);
   if (!options) return Outcome::corrupt;

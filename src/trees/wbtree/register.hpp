@@ -15,17 +15,19 @@ Result<std::unique_ptr<detail::Tree<Bytes>>> open_bytes(Context context,
 Result<void> validate(const base::Spec& canonical);
 
 inline constexpr std::array<OptionInfo, 2> kOptions{
-    {{"structure", "bitmap-leaf", "slot-only, slot-bitmap, bitmap-leaf",
-      "node structures of Table 2: slot arrays alone (128-byte nodes), slot array and bitmap in all "
+    {{"structure", "slot-bitmap", "slot-only, slot-bitmap, bitmap-leaf",
+      "node structures of Table 2: slot arrays alone (128-byte nodes), slot array and bitmap in "
+      "all "
       "nodes, or leaves with a bitmap only"},
      {"node", "1024", "a multiple of 64 from 128 to 1024",
       "bytes of a node; slot-only needs 128"}}};
 
-inline constexpr std::array<std::string_view, 6> kTestSpecs{
+inline constexpr std::array<std::string_view, 7> kTestSpecs{
     "wbtree",
     "wbtree:structure=slot-only:node=128",
     "wbtree:structure=slot-bitmap:node=128",
     "wbtree:structure=slot-bitmap:node=512",
+    "wbtree:structure=bitmap-leaf:node=1024",
     "wbtree:structure=bitmap-leaf:node=128",
     "wbtree:structure=bitmap-leaf:node=576"};
 

@@ -1,5 +1,5 @@
 // Splits: one redo record commits the old node, the new node's allocation and the parent (paper,
-// 4.3). Case S of README.md. Moved entries stay where they are in the old node; only its control
+// 4.3). P7 and A7 of README.md. Moved entries stay where they are in the old node; only its control
 // word, the front of its slot array and its link change.
 #include "trees/wbtree/tree.hpp"
 
@@ -130,15 +130,16 @@ typename WbTree<Keys>::Walk WbTree<Keys>::split(const Path& path, unsigned level
   if (level == 0 && !root_block.get(inner_.bytes)) return Walk::there;
 
   base::LockSet locks;
-  const bool locked =
-      (level == 0 ? locks.try_lock(lock_of(c_.root_word), path.root_version)
-                  : locks.try_lock(lock_of(path.steps[level - 1].node), path.steps[level - 1].version)) &&
-      locks.try_lock(lock_of(step.node), step.version);
+  const bool locked = (level == 0 ? locks.try_lock(lock_of(c_.root_word), path.root_version)
+                                  : locks.try_lock(lock_of(path.steps[level - 1].node),
+                                                   path.steps[level - 1].version)) &&
+                      locks.try_lock(lock_of(step.node), step.version);
   const Node node = is_leaf ? leaf(step.node) : inner(step.node);
   const Word control = node.control();
   // make_room looked at the nodes before they were locked; a lock proves the version, not the look.
   if (!locked || !node.full(control) ||
-      (level > 0 && inner(path.steps[level - 1].node).full(inner(path.steps[level - 1].node).control()))) {
+      (level > 0 &&
+       inner(path.steps[level - 1].node).full(inner(path.steps[level - 1].node).control()))) {
     locks.release(false);
     return Walk::retry;
   }
@@ -187,7 +188,8 @@ typename WbTree<Keys>::Walk WbTree<Keys>::split(const Path& path, unsigned level
 }
 
 template <class Keys>
-void WbTree<Keys>::log_slots_and_control(alloc::Redo& record, Node node, const Halves& halves) const {
+void WbTree<Keys>::log_slots_and_control(alloc::Redo& record, Node node,
+                                         const Halves& halves) const {
   if (node.kind() != NodeKind::bitmap_only) log_slots(record, node, halves.left);
   if (node.kind() != NodeKind::slot_only) {
     record.store(c_.medium.offset_of(node.control_word()), halves.left_control);
@@ -196,7 +198,8 @@ void WbTree<Keys>::log_slots_and_control(alloc::Redo& record, Node node, const H
 
 template Outcome WbTree<U64Keys>::make_room(const Probe&);
 template Outcome WbTree<BytesKeys>::make_room(const Probe&);
-template WbTree<U64Keys>::Walk WbTree<U64Keys>::split(const Path&, unsigned, const Probe&, Outcome&);
+template WbTree<U64Keys>::Walk WbTree<U64Keys>::split(const Path&, unsigned, const Probe&,
+                                                      Outcome&);
 template WbTree<BytesKeys>::Walk WbTree<BytesKeys>::split(const Path&, unsigned, const Probe&,
                                                           Outcome&);
 template void WbTree<U64Keys>::fill_root(Node, Offset, Word, Offset);

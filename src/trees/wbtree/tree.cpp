@@ -13,8 +13,9 @@ Result<Options> parse_options(const base::Spec& canonical) {
   const auto [end, error] = std::from_chars(node.data(), node.data() + node.size(), bytes);
   if (error != std::errc{} || end != node.data() + node.size() || bytes < kMinNodeBytes ||
       bytes > kMaxNodeBytes || bytes % kNodeAlign != 0) {
-    return std::unexpected(Error{Code::bad_option, "wbtree: node=" + std::string(node) +
-                                                       " is not a multiple of 64 from 128 to 1024"});
+    return std::unexpected(
+        Error{Code::bad_option,
+              "wbtree: node=" + std::string(node) + " is not a multiple of 64 from 128 to 1024"});
   }
   if (structure == "slot-only") {
     if (bytes != 128) {
@@ -117,9 +118,15 @@ typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Aim aim, P
     if (!lock.unchanged(version)) return Walk::retry;
     unsigned& position = path.steps[level].position;
     switch (aim) {
-      case Aim::at: position = here.rank(keys_, slots, probe); break;
-      case Aim::below: position = here.template rank<true>(keys_, slots, probe); break;
-      case Aim::last: position = slots.count(); break;
+      case Aim::at:
+        position = here.rank(keys_, slots, probe);
+        break;
+      case Aim::below:
+        position = here.template rank<true>(keys_, slots, probe);
+        break;
+      case Aim::last:
+        position = slots.count();
+        break;
     }
     if (position != 0) {
       path.has_low = true;

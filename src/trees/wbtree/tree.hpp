@@ -13,6 +13,8 @@
 //       bitmap, in key order. While bit 0 is clear, the bitmap alone counts.
 //   I5. A node that was unlinked is reused only after its grace period; its lock's version has
 //       changed, so nobody who saw it before can act on it.
+// What spans nodes goes through one redo record: torn (A4), whole (A5), or met again by a crash in
+// recovery (A6), it changes everything or nothing.
 #pragma once
 
 #include <array>
@@ -84,7 +86,7 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
     Slots slots;        // valid unless the leaf is bitmap-only
     unsigned position;  // slots with smaller keys
   };
-  // A block that goes back to the heap unless it is kept.
+  // A block that goes back to the heap unless it is kept. A crash needs no undo (A11).
   class Reserved {
    public:
     explicit Reserved(const Context& context) : c_(context) {}
@@ -143,7 +145,8 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
   };
   void fill_right(Node node, Node right, const Slots& slots, unsigned keep, Halves& halves);
   Outcome own_separator(Halves& halves, Reserved& block, alloc::Redo& record, bool is_leaf);
-  void link_child(alloc::Redo& record, Node parent, unsigned position, Word separator, Offset child);
+  void link_child(alloc::Redo& record, Node parent, unsigned position, Word separator,
+                  Offset child);
   void log_slots_and_control(alloc::Redo& record, Node node, const Halves& halves) const;
   void fill_root(Node root, Offset left, Word separator, Offset right);
 
@@ -151,7 +154,8 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
   Walk unlink(const Probe& probe, Outcome& outcome);
   struct Unlinking;
   [[nodiscard]] Walk find_left_leaf(const Path& path, Unlinking& u) const;
-  [[nodiscard]] bool lock_for_unlink(const Path& path, const Unlinking& u, base::LockSet& locks) const;
+  [[nodiscard]] bool lock_for_unlink(const Path& path, const Unlinking& u,
+                                     base::LockSet& locks) const;
   [[nodiscard]] bool drop_child(const Path& path, Unlinking& u, alloc::Redo& record);
   [[nodiscard]] bool free_block(Unlinking& u, alloc::Redo& record, Offset block);
 
@@ -174,8 +178,10 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
   struct Survey;
   void survey(Survey& survey) const;
   void survey_node(Survey& survey, Offset node, unsigned height) const;
-  void survey_leaf(Survey& survey, Offset offset, Node node, const Slots& slots, bool is_root) const;
-  [[nodiscard]] bool survey_keys(Survey& survey, Offset offset, Node node, const Slots& slots) const;
+  void survey_leaf(Survey& survey, Offset offset, Node node, const Slots& slots,
+                   bool is_root) const;
+  [[nodiscard]] bool survey_keys(Survey& survey, Offset offset, Node node,
+                                 const Slots& slots) const;
 
   const Context c_;
   const Shape leaf_;

@@ -1,5 +1,5 @@
 // Removing the last entry of a leaf: the leaf goes too, and with it inner nodes that would be left
-// without a child. One redo record commits all of it. Case U of README.md.
+// without a child. One redo record commits all of it. P8 and A8 of README.md.
 #include "trees/wbtree/tree.hpp"
 
 namespace everleaf::tree::wbtree {
@@ -55,7 +55,8 @@ typename WbTree<Keys>::Walk WbTree<Keys>::find_left_leaf(const Path& path, Unlin
 
 // The root word if the root goes, the anchor, all nodes below it on the path, the left leaf.
 template <class Keys>
-bool WbTree<Keys>::lock_for_unlink(const Path& path, const Unlinking& u, base::LockSet& locks) const {
+bool WbTree<Keys>::lock_for_unlink(const Path& path, const Unlinking& u,
+                                   base::LockSet& locks) const {
   if ((!u.has_anchor || u.anchor == 0) &&
       !locks.try_lock(lock_of(c_.root_word), path.root_version)) {
     return false;
@@ -128,8 +129,8 @@ typename WbTree<Keys>::Walk WbTree<Keys>::unlink(const Probe& probe, Outcome& ou
   Hit hit;
   search_leaf(last, probe, lock_of(last), path.steps[path.depth].version + 1, hit);
   if (!hit.found || path.depth == 0 || node.count(hit.control) != 1) return leave(Walk::retry);
-  if (u.has_anchor && inner(path.steps[u.anchor].node).count(
-                          inner(path.steps[u.anchor].node).control()) == 0) {
+  if (u.has_anchor &&
+      inner(path.steps[u.anchor].node).count(inner(path.steps[u.anchor].node).control()) == 0) {
     return leave(Walk::retry);
   }
   alloc::Redo record;
@@ -150,7 +151,8 @@ typename WbTree<Keys>::Walk WbTree<Keys>::unlink(const Probe& probe, Outcome& ou
     }
     record.store(c_.root_word, last);
     record.store(c_.medium.offset_of(node.control_word()), Node::empty_control(node.kind()));
-    if (node.kind() == NodeKind::slot_bitmap) record.store(c_.medium.offset_of(node.slot_word(0)), 0);
+    if (node.kind() == NodeKind::slot_bitmap)
+      record.store(c_.medium.offset_of(node.slot_word(0)), 0);
   }
   if (u.has_left) record.store(c_.medium.offset_of(leaf(u.left).link_word()), node.link());
   if (!sound || !c_.redo.commit(record)) return leave(Walk::there);

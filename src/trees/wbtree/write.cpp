@@ -1,5 +1,5 @@
 // Insert, update, upsert and remove inside one leaf: paper, Figures 9 and 10, sections 4.3 and 4.4.
-// The steps P1..P6 are those of README.md.
+// The steps P1..P6 are those of README.md. A crash before P1 or P3 is durable is case A1.
 #include "trees/wbtree/tree.hpp"
 
 namespace everleaf::tree::wbtree {
@@ -127,7 +127,8 @@ void WbTree<Keys>::commit_in_place(Node node, const Slots& slots, Word before, W
   c_.medium.persist(node.control_word(), sizeof(Word));  // P3
 }
 
-// P4: a crash left the slot array invalid; the next writer rebuilds it.
+// P4: a crash left the slot array invalid (A2); the next writer rebuilds it. Another crash here
+// (A3) finds bit 0 clear again.
 template <class Keys>
 void WbTree<Keys>::repair_slots(Node node) {
   const Word control = node.control();
