@@ -107,7 +107,11 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 void merge_into(Measured& measured, std::span<const WorkerResult> results) {
   Clock::time_point begin = results[0].begin;
   Clock::time_point end = results[0].end;
+  double wall_seconds = 0;
+  double cpu_seconds = 0;
   for (const WorkerResult& result : results) {
+    wall_seconds += seconds_between(result.begin, result.end);
+    cpu_seconds += result.cpu_seconds;
     begin = std::min(begin, result.begin);
     end = std::max(end, result.end);
     measured.latency.merge(result.latency);
@@ -119,6 +123,7 @@ void merge_into(Measured& measured, std::span<const WorkerResult> results) {
     measured.refused = measured.refused || result.refused;
   }
   measured.seconds = seconds_between(begin, end);
+  measured.cpu_share = std::min(cpu_seconds / wall_seconds, 1.0);
 }
 
 template <class K, class Store>

@@ -19,7 +19,8 @@ namespace everleaf::bench {
 
 // What one run of one phase gave.
 struct Measured {
-  double seconds = 0;  // wall time, the sync() at the end of a phase that writes included
+  double seconds = 0;    // wall time, the sync() at the end of a phase that writes included
+  double cpu_share = 1;  // processor time over wall time of the threads, without sync()
   Histogram latency;
   std::uint64_t mistakes = 0;
   Mistake first_mistake;

@@ -104,6 +104,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["mops"] = median(row.mops);
   json["mops_min"] = least;
   json["mops_max"] = most;
+  json["cpu_share"] = rounded(row.cpu_share);
   json["rival"] = ratios.rival.empty() ? Json(nullptr) : Json(ratios.rival);
   json["ratio_to_first_rival"] = optional_json(ratios.to_rival);
   json["ratio_min"] = optional_json(ratios.to_rival_min);
@@ -154,6 +155,7 @@ std::vector<std::string> table_line(const Row& row, const std::vector<Row>& rows
           row.identity.name,
           mops_text(median(row.mops)),
           mops_text(least) + "-" + mops_text(most),
+          fmt::format("{:.0f}", 100 * row.cpu_share),
           or_dash(ratios.to_rival),
           or_dash(ratios.to_one_thread),
           quantile(0.5),
@@ -167,9 +169,10 @@ std::vector<std::string> table_line(const Row& row, const std::vector<Row>& rows
           fmt::format("{:.1f}", row.dram_bytes_per_key)};
 }
 
-constexpr std::array<std::string_view, 16> kTitles = {
-    "phase",  "thr",      "index",  "Mops",     "range",    "rival x",  "1 thr x",    "p50 ns",
-    "p99 ns", "p99.9 ns", "max ns", "flush/op", "fence/op", "words/op", "pool B/key", "dram B/key"};
+constexpr std::array<std::string_view, 17> kTitles = {
+    "phase",    "thr",      "index",    "Mops",       "range",     "cpu %",
+    "rival x",  "1 thr x",  "p50 ns",   "p99 ns",     "p99.9 ns",  "max ns",
+    "flush/op", "fence/op", "words/op", "pool B/key", "dram B/key"};
 
 // Text columns to the left, numbers to the right.
 std::string align(const std::vector<std::vector<std::string>>& lines) {

@@ -144,6 +144,7 @@ class Runner {
     row.ops = job.sequence.size();
     row.latency_every = job.sample_every;
     row.mops.push_back(ops / measured.seconds / 1e6);
+    row.cpu_share = std::min(row.cpu_share, measured.cpu_share);
     row.latency.merge(measured.latency);
     row.counters.bytes_written += measured.counters.bytes_written;
     row.counters.heap_bytes_written += measured.counters.heap_bytes_written;

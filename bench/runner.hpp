@@ -20,6 +20,7 @@ struct Row {
   unsigned threads = 1;
   std::uint64_t ops = 0;            // of one repeat
   std::vector<double> mops;         // of each repeat, in order
+  double cpu_share = 1;             // least of the repeats
   Histogram latency;                // of all repeats
   std::uint64_t latency_every = 1;  // one operation in so many was timed
   Counters counters;                // sums over all repeats

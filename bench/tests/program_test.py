@@ -16,7 +16,7 @@ PROGRAM = sys.argv.pop(1)
 PHASES = ["load", "find", "update", "insert", "scan", "remove"]
 ROW_FIELDS = """
     index spec phase threads records ops repeat distribution keys scan_length seed domain emulated
-    huge_pages mops mops_min mops_max rival ratio_to_first_rival ratio_min ratio_max
+    huge_pages mops mops_min mops_max cpu_share rival ratio_to_first_rival ratio_min ratio_max
     ratio_to_one_thread p50_ns p90_ns p99_ns p999_ns p9999_ns p99999_ns max_ns latency_every
     latency_samples flushes_per_op fences_per_op words_per_op heap_words_per_op pool_bytes_per_key
     dram_bytes_per_key""".split()
@@ -50,6 +50,7 @@ class Program(unittest.TestCase):
         self.assertTrue(0 < quantiles[-1] <= row["max_ns"])
         self.assertEqual(row["latency_samples"], row["ops"] * row["repeat"])
         self.assertTrue(0 <= row["huge_pages"] <= 1)
+        self.assertTrue(0 < row["cpu_share"] <= 1)
         rival = row["index"] in ("absl-btree", "std-map")
         self.assertEqual(row["flushes_per_op"] is None, rival)
         self.assertEqual(row["domain"] == "volatile", rival)

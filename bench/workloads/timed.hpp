@@ -16,6 +16,8 @@
 
 #include <everleaf/index.hpp>
 
+#include <time.h>
+
 #include "histogram.hpp"
 #include "plan.hpp"
 #include "workloads/keys.hpp"
@@ -47,6 +49,7 @@ struct alignas(128) WorkerResult {
   bool refused = false;  // the first mistake is a refusal (out of space, ...) that ended the thread
   Clock::time_point begin;
   Clock::time_point end;
+  double cpu_seconds = 0;
 };
 
 // Gaps are uniform in 1 .. 2 * every - 1, so that no period of the index (a split every n inserts)
@@ -80,11 +83,19 @@ inline bool is_refusal(Outcome outcome) {
   return outcome != Outcome::done && outcome != Outcome::exists && outcome != Outcome::absent;
 }
 
+// Processor time of the calling thread.
+inline double thread_cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 template <class Operation>
 void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation operation) {
   Sampler sampler(job.sample_every, thread + 1);
   const std::uint64_t* const keys = job.sequence.data();
   const std::size_t ops = job.sequence.size();
+  const double cpu_begin = thread_cpu_seconds();
   result.begin = Clock::now();
   for (std::size_t i = thread; i < ops; i += job.threads) {
     const bool timed = sampler.due();
@@ -105,6 +116,7 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
     }
   }
   result.end = Clock::now();
+  result.cpu_seconds = thread_cpu_seconds() - cpu_begin;
 }
 
 // A scan is right if it starts with the key that was asked for and its value, and ends early only

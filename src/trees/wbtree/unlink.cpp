@@ -50,7 +50,10 @@ typename WbTree<Keys>::Walk WbTree<Keys>::find_left_leaf(const Path& path, Unlin
   u.left_version = above_version;
   const Offset next = leaf(node).link();
   if (!above->unchanged(above_version)) return Walk::retry;
-  return next == path.steps[path.depth].node ? Walk::there : Walk::corrupt;
+  const Step& last = path.steps[path.depth];
+  if (next == last.node) return Walk::there;
+  // Another thread may have unlinked the leaf meanwhile; then its version tells.
+  return lock_of(last.node).unchanged(last.version) ? Walk::corrupt : Walk::retry;
 }
 
 // The root word if the root goes, the anchor, all nodes below it on the path, the left leaf.

@@ -1,0 +1,39 @@
+// The `disk` domain on the file system of the build folder: few operations, each of them synced.
+#include "support.hpp"
+
+namespace everleaf::test {
+namespace {
+
+class Disk : public EveryTree {};
+
+TEST_P(Disk, OperationsAndReopen) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Random random(seed);
+    const Scratch scratch(std::filesystem::current_path());
+    PoolOptions options = small_pool();
+    options.domain = Domain::disk;
+    options.emulate = true;  // the build folder may lie in memory
+    Map<K> map;
+    {
+      Pool pool = Pool::open(scratch / "pool", options).value();
+      EXPECT_EQ(pool.info().domain.domain, Domain::disk);
+      auto index = pool.index<K>("index", spec).value();
+      for (std::size_t i = 0; i < 200; ++i) {
+        const auto op = random_op<K>(random, Keys<K>::nth(random.below(100)));
+        ASSERT_EQ(apply<K>(index, op), apply<K>(map, op)) << "seed " << seed;
+      }
+      EXPECT_GT(pool.counters().fences, 100U);
+      EXPECT_TRUE(pool.close());
+    }
+    Pool pool = Pool::open(scratch / "pool", options).value();
+    auto index = pool.index<K>("index", spec).value();
+    EXPECT_EQ(difference<K>(index, map), "") << "seed " << seed;
+    EXPECT_EQ(unsound(pool), "");
+  });
+}
+
+EVERLEAF_EVERY_TREE(Disk);
+
+}  // namespace
+}  // namespace everleaf::test

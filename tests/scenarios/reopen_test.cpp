@@ -1,0 +1,173 @@
+// What is there after a clean close, after kill -9 at any moment, and what a read-only open does.
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support.hpp"
+
+namespace everleaf::test {
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kCanFork = false;  // ThreadSanitizer and fork do not go together
+#else
+constexpr bool kCanFork = true;
+#endif
+
+// What a child tells its parent, in shared memory that outlives it. Operations are numbered and
+// follow from the seed, so the numbers are all that needs to be told.
+struct Log {
+  std::atomic<std::uint64_t> started{0};
+  std::atomic<std::uint64_t> acknowledged{0};
+  std::atomic<std::uint64_t> wrong{0};  // answers that differ from the model's
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+class SharedLog {
+ public:
+  SharedLog()
+      : log_(new(::mmap(nullptr, sizeof(Log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                        -1, 0)) Log) {}
+  SharedLog(const SharedLog&) = delete;
+  SharedLog& operator=(const SharedLog&) = delete;
+  ~SharedLog() { ::munmap(log_, sizeof(Log)); }
+  Log* operator->() const { return log_; }
+
+ private:
+  Log* log_;
+};
+
+// The i-th operation of a run; phases of growth and of decay, so that all leaves split and vanish.
+template <class K>
+Op<K> operation(std::uint64_t seed, std::uint64_t i) {
+  Random random(seed * 1'000'003 + i);
+  const Owned<K> key =
+      random.one_in(4) ? Keys<K>::odd(random) : Keys<K>::nth(random.below(1500));
+  Op<K> op = random_op<K>(random, key);
+  if (i % 8192 >= 4096 && op.what == Do::insert) op.what = Do::remove;
+  return op;
+}
+
+// Never returns: works until it is killed.
+template <class K>
+[[noreturn]] void child(const std::filesystem::path& path, const std::string& spec,
+                        std::uint64_t seed, const Map<K>& before, Log& log) {
+  Map<K> map = before;
+  auto pool = Pool::open(path, small_pool());
+  if (!pool) ::_exit(2);
+  auto index = pool->index<K>("index", spec);
+  if (!index) ::_exit(3);
+  for (std::uint64_t i = 0;; ++i) {
+    const Op<K> op = operation<K>(seed, i);
+    log.started.store(i + 1, std::memory_order_release);
+    const Outcome outcome = apply<K>(*index, op);
+    if (outcome != apply<K>(map, op)) log.wrong.fetch_add(1);
+    log.acknowledged.store(i + 1, std::memory_order_release);
+  }
+}
+
+class Reopen : public EveryTree {};
+
+TEST_P(Reopen, AfterACleanClose) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    const Scratch scratch;
+    Map<K> map;
+    for (int round = 0; round < 5; ++round) {
+      Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+      EXPECT_TRUE(pool.info().clean);
+      EXPECT_EQ(pool.info().replayed, 0U);
+      auto index = pool.index<K>("index", spec).value();
+      ASSERT_EQ(difference<K>(index, map), "") << "seed " << seed;
+      for (std::uint64_t i = 0; i < 400; ++i) {
+        const auto op = operation<K>(seed + static_cast<std::uint64_t>(round), i);
+        ASSERT_EQ(apply<K>(index, op), apply<K>(map, op));
+      }
+      ASSERT_EQ(unsound(pool), "");
+    }
+  });
+}
+
+template <class K>
+void settle(const Index<K>& index, Map<K>& map, std::uint64_t seed, std::uint64_t pending) {
+  std::string wrong = difference<K>(index, map, 3);
+  if (!wrong.empty()) {
+    (void)apply<K>(map, operation<K>(seed, pending));
+    const std::string also = difference<K>(index, map, 3);
+    if (also.empty()) wrong.clear();
+  }
+  ASSERT_EQ(wrong, "") << "seed " << seed << ", operation " << pending;
+}
+
+template <class K>
+void read_only_changes_nothing(const std::filesystem::path& path, const std::string& spec,
+                               Map<K> map, std::uint64_t seed, std::uint64_t pending) {
+  const auto before = read_bytes(path);
+  {
+    Pool pool = Pool::open(path, small_pool(Mode::read_only)).value();
+    auto index = pool.index<K>("index", spec).value();
+    settle<K>(index, map, seed, pending);
+    EXPECT_EQ(unsound(pool), "");
+    EXPECT_EQ(index.insert(Keys<K>::nth(1), 1), Outcome::read_only);
+    EXPECT_EQ(index.remove(Keys<K>::nth(1)), Outcome::read_only);
+  }
+  EXPECT_TRUE(read_bytes(path) == before) << "a read-only open changed the file";
+}
+
+TEST_P(Reopen, AfterKill) {
+  if (!kCanFork) GTEST_SKIP();
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Random random(seed);
+    const Scratch scratch;
+    const auto path = scratch / "pool";
+    { Pool::open(path, small_pool()).value().index<K>("index", spec).value(); }
+    Map<K> map;
+    std::uint64_t all = 0;
+    for (std::uint64_t round = 0; round < scaled(12); ++round) {
+      SharedLog log;
+      const std::uint64_t run = seed + round;
+      std::fflush(nullptr);
+      const pid_t pid = ::fork();
+      ASSERT_GE(pid, 0);
+      if (pid == 0) child<K>(path, spec, run, map, *log.operator->());
+      // Not a matter of timing: any moment is a good one, if only work has begun.
+      while (log->started.load(std::memory_order_acquire) == 0 && ::waitpid(pid, nullptr, WNOHANG) == 0) {
+        std::this_thread::yield();
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(random.below(20000)));
+      ASSERT_EQ(::kill(pid, SIGKILL), 0);
+      int status = 0;
+      ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+      ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: " << status;
+      const std::uint64_t done = log->acknowledged.load(std::memory_order_acquire);
+      EXPECT_EQ(log->wrong.load(), 0U);
+      all += done;
+      for (std::uint64_t i = 0; i < done; ++i) (void)apply<K>(map, operation<K>(run, i));
+      read_only_changes_nothing<K>(path, spec, map, run, done);
+      Pool pool = Pool::open(path, small_pool()).value();
+      EXPECT_FALSE(pool.info().clean);
+      auto index = pool.index<K>("index", spec).value();
+      ASSERT_NO_FATAL_FAILURE(settle<K>(index, map, run, done));
+      ASSERT_EQ(unsound(pool), "");
+      for (std::uint64_t i = 0; i < 300; ++i) {
+        const auto op = operation<K>(~run, i);
+        ASSERT_EQ(apply<K>(index, op), apply<K>(map, op)) << show<K>(op);
+      }
+      ASSERT_EQ(difference<K>(index, map, 3), "");
+      ASSERT_EQ(unsound(pool), "");
+    }
+    EXPECT_GT(all, 0U);
+    RecordProperty("acknowledged", static_cast<int>(all));
+  });
+}
+
+EVERLEAF_EVERY_TREE(Reopen);
+
+}  // namespace
+}  // namespace everleaf::test

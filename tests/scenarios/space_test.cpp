@@ -1,0 +1,142 @@
+// Out of space is a refusal that changes nothing: at the k-th allocation for every k, and in a pool
+// whose size is capped.
+#include "support.hpp"
+#include "trees/pool_state.hpp"
+
+namespace everleaf::test {
+namespace {
+
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+class Space : public EveryTree {};
+
+// Works until an operation is refused, or to the end. True: to the end.
+template <class K>
+bool until_refused(Index<K>& index, Map<K>& map, const std::vector<Op<K>>& ops, Pool& pool) {
+  for (const Op<K>& op : ops) {
+    const Outcome outcome = apply<K>(index, op);
+    if (outcome == Outcome::out_of_space) {
+      EXPECT_EQ(difference<K>(index, map), "") << "refused " << show<K>(op);
+      EXPECT_EQ(unsound(pool), "") << "refused " << show<K>(op);
+      // What needs no space goes on.
+      for (const auto& [key, value] : map) {
+        EXPECT_EQ(index.update(key, value), Outcome::done);
+        break;
+      }
+      return false;
+    }
+    EXPECT_EQ(outcome, apply<K>(map, op)) << show<K>(op);
+  }
+  return true;
+}
+
+TEST_P(Space, RefusedAtTheKthAllocation) {
+  with_keys([]<class K>(const std::string& spec) {
+    Random random(11);
+    std::vector<Op<K>> ops;
+    for (std::uint64_t i = 0; i < 160; ++i) {
+      ops.push_back({Do::insert, Keys<K>::nth(random.below(500)), i});
+      if (i % 4 == 3) ops.push_back({Do::remove, ops[random.below(ops.size())].key, 0});
+    }
+    for (std::uint64_t k = 0;; ++k) {
+      ASSERT_LT(k, 5000U);
+      Pool pool = Pool::anonymous().value();
+      alloc::Heap& heap = PoolAccess::state(pool).heap();
+      heap.fail_after(k);
+      auto index = pool.index<K>("index", spec);
+      if (!index) {
+        EXPECT_EQ(index.error().code, Code::out_of_space);
+        EXPECT_TRUE(pool.indexes().empty());
+        EXPECT_EQ(unsound(pool), "");
+        heap.fail_after(kNever);
+        index = pool.index<K>("index", spec);
+        ASSERT_TRUE(index) << "k " << k << ": " << index.error().message;
+      }
+      Map<K> map;
+      const bool all = until_refused<K>(*index, map, ops, pool);
+      heap.fail_after(kNever);
+      for (const Op<K>& op : ops) ASSERT_EQ(apply<K>(*index, op), apply<K>(map, op)) << "k " << k;
+      EXPECT_EQ(difference<K>(*index, map), "") << "k " << k;
+      EXPECT_EQ(unsound(pool), "") << "k " << k;
+      if (::testing::Test::HasFailure() || (all && k > 0)) break;
+    }
+  });
+}
+
+TEST_P(Space, BulkLoadRefusedAtTheKthAllocation) {
+  with_keys([]<class K>(const std::string& spec) {
+    std::vector<Entry<K>> entries;
+    for (std::uint64_t i = 0; i < 90; ++i) entries.push_back({Keys<K>::nth(i), i});
+    for (std::uint64_t k = 0; k < 200; ++k) {
+      Pool pool = Pool::anonymous().value();
+      auto index = pool.index<K>("index", spec).value();
+      alloc::Heap& heap = PoolAccess::state(pool).heap();
+      heap.fail_after(k);
+      const Outcome outcome = index.bulk_load(entries, 0.7);
+      heap.fail_after(kNever);
+      // Refused or not, what is there is a prefix of the entries, and sound.
+      const std::uint64_t n = index.size();
+      ASSERT_LE(n, entries.size());
+      Map<K> map;
+      for (std::size_t i = 0; i < n; ++i) map.emplace(entries[i].key, entries[i].value);
+      ASSERT_EQ(difference<K>(index, map), "") << "k " << k;
+      ASSERT_EQ(unsound(pool), "") << "k " << k;
+      for (const auto& entry : entries) (void)index.insert(entry.key, entry.value);
+      ASSERT_EQ(index.size(), entries.size());
+      if (outcome == Outcome::done) break;
+      ASSERT_EQ(outcome, Outcome::out_of_space);
+    }
+  });
+}
+
+TEST_P(Space, UntilTheCapIsReached) {
+  with_keys([]<class K>(const std::string& spec) {
+    const Scratch scratch;
+    PoolOptions options = small_pool();
+    options.max_bytes = std::uint64_t{1} << 20;
+    Map<K> map;
+    std::uint64_t n = 0;
+    {
+      Pool pool = Pool::open(scratch / "pool", options).value();
+      auto index = pool.index<K>("index", spec).value();
+      const auto fill = [&] {
+        while (true) {
+          ASSERT_LT(n, 1'000'000U);
+          const Owned<K> key = Keys<K>::nth(n++);
+          const Outcome outcome = index.insert(key, n);
+          if (outcome == Outcome::out_of_space) break;
+          ASSERT_EQ(outcome, Outcome::done);
+          map.emplace(key, n);
+        }
+        ASSERT_EQ(difference<K>(index, map, 50), "");
+        ASSERT_EQ(unsound(pool), "");
+      };
+      ASSERT_NO_FATAL_FAILURE(fill());
+      const std::size_t most = map.size();
+      EXPECT_GT(most, 1000U);
+      // Every other leaf or so, then everything below the middle.
+      const std::uint64_t middle = n / 2;
+      for (std::uint64_t i = 0; i < middle; ++i) {
+        const Owned<K> key = Keys<K>::nth(i);
+        ASSERT_EQ(index.remove(key), map.erase(key) != 0 ? Outcome::done : Outcome::absent);
+      }
+      ASSERT_NO_FATAL_FAILURE(fill());
+      EXPECT_GT(map.size(), most * 9 / 10) << "space of removed keys does not come back";
+      EXPECT_LE(pool.info().file_bytes, options.max_bytes);
+    }
+    Pool pool = Pool::open(scratch / "pool", options).value();
+    auto index = pool.index<K>("index", spec).value();
+    EXPECT_EQ(difference<K>(index, map, 50), "");
+    while (!map.empty()) {
+      ASSERT_EQ(index.remove(map.begin()->first), Outcome::done);
+      map.erase(map.begin());
+    }
+    EXPECT_EQ(difference<K>(index, map), "");
+    EXPECT_EQ(unsound(pool), "");
+  });
+}
+
+EVERLEAF_EVERY_TREE(Space);
+
+}  // namespace
+}  // namespace everleaf::test
