@@ -1,0 +1,380 @@
+// Bad input: files that are no pool, are cut off, damaged, newer or foreign; requests that cannot
+// be met. Every one ends in its own answer; nothing crashes or hangs, whatever bytes are in a file.
+#include <algorithm>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "pmem/format.hpp"
+#include "shadow.hpp"
+
+namespace everleaf::test {
+namespace {
+
+constexpr unsigned kHangSeconds = 120;
+
+// What the watchdog says when it ends the process.
+char g_doing[256];
+
+void hang(int) {
+  (void)!::write(2, g_doing, std::strlen(g_doing));
+  ::_exit(9);
+}
+
+void watch(const std::string& doing) {
+  std::snprintf(g_doing, sizeof g_doing, "hangs: %s\n", doing.c_str());
+  (void)::signal(SIGALRM, hang);
+  ::alarm(kHangSeconds);
+}
+
+template <class K>
+std::vector<std::byte> pool_bytes(const std::string& spec, std::uint64_t keys) {
+  const Scratch scratch;
+  {
+    Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+    auto index = pool.index<K>("index", spec).value();
+    Random random(2);
+    for (std::uint64_t i = 0; i < keys; ++i) {
+      (void)index.insert(i % 5 == 0 ? Keys<K>::odd(random) : Keys<K>::nth(random.below(2000)), i);
+    }
+    for (std::uint64_t i = 0; i < keys; i += 3) (void)index.remove(Keys<K>::nth(i));
+  }
+  return read_bytes(scratch / "pool");
+}
+
+pmem::Header header_of(const std::vector<std::byte>& bytes, pmem::Offset at) {
+  pmem::Header header{};
+  std::memcpy(&header, &bytes[at], sizeof header);
+  return header;
+}
+
+// Changes both header copies and makes their checksums right.
+template <class F>
+std::vector<std::byte> with_headers(std::vector<std::byte> bytes, F&& change) {
+  for (const pmem::Offset at : {pmem::kHeaderA, pmem::kHeaderB}) {
+    pmem::Header header = header_of(bytes, at);
+    change(header);
+    header.checksum = XXH3_64bits(reinterpret_cast<const std::byte*>(&header) + 8,
+                                  offsetof(pmem::Header, checksum) - 8);
+    std::memcpy(&bytes[at], &header, sizeof header);
+  }
+  return bytes;
+}
+
+class File {
+ public:
+  File() : path_(scratch_ / "pool"), view_(path_) {}
+  // Opens a pool file of these bytes.
+  Result<Pool> open(std::span<const std::byte> bytes, Mode mode = Mode::open) {
+    view_.become(bytes);
+    return Pool::open(path_, small_pool(mode));
+  }
+  // The refusal, which must come with a message.
+  std::string refusal(std::span<const std::byte> bytes, Mode mode = Mode::open) {
+    auto pool = open(bytes, mode);
+    if (pool) return "opened";
+    EXPECT_GT(pool.error().message.size(), 10U);
+    return std::string(to_string(pool.error().code));
+  }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  Scratch scratch_;
+  std::filesystem::path path_;
+  FileView view_;
+};
+
+std::string name(Code code) { return std::string(to_string(code)); }
+
+// --- Whole files -----------------------------------------------------------------------------------
+
+class Header : public ::testing::Test {
+ protected:
+  const std::string spec_{trees().front().name};
+  const std::vector<std::byte> good_ = pool_bytes<std::uint64_t>(spec_, 300);
+  File file_;
+};
+
+TEST_F(Header, TruncatedAnywhere) {
+  EXPECT_EQ(file_.refusal({}), name(Code::empty_file));
+  for (std::size_t size = 4096; size < good_.size(); size += 4096) {
+    const std::span part(good_.data(), size);
+    ASSERT_EQ(file_.refusal(part), name(Code::truncated)) << size;
+    ASSERT_EQ(file_.refusal(part, Mode::read_only), name(Code::truncated)) << size;
+  }
+  for (const std::size_t size : {1, 7, 8, 100, 255, 256, 4351, 4352, 4353}) {
+    const std::string code = file_.refusal(std::span(good_.data(), size));
+    EXPECT_EQ(code, name(size < 8 ? Code::not_a_pool : Code::truncated)) << size;
+  }
+}
+
+TEST_F(Header, NotAPool) {
+  std::vector<std::byte> bytes(good_.size(), std::byte{'x'});
+  EXPECT_EQ(file_.refusal(bytes), name(Code::not_a_pool));
+  std::ranges::fill(bytes, std::byte{0});
+  EXPECT_EQ(file_.refusal(bytes), name(Code::not_a_pool));
+  bytes.resize(20);
+  EXPECT_EQ(file_.refusal(bytes), name(Code::not_a_pool));
+}
+
+TEST_F(Header, EveryByteOfOneCopyFlipped) {
+  for (const pmem::Offset at : {pmem::kHeaderA, pmem::kHeaderB}) {
+    for (std::size_t i = 0; i < sizeof(pmem::Header); ++i) {
+      auto bytes = good_;
+      bytes[at + i] ^= std::byte{0x41};
+      auto pool = file_.open(bytes);
+      ASSERT_TRUE(pool) << "byte " << at + i << ": " << pool.error().message;
+      EXPECT_TRUE(pool->info().header_copy_damaged) << "byte " << at + i;
+      EXPECT_NE(unsound(*pool), "");
+      ASSERT_TRUE(pool->close());
+      // Mended by the open.
+      pool = Pool::open(file_.path(), small_pool());
+      ASSERT_TRUE(pool);
+      EXPECT_EQ(unsound(*pool), "") << "byte " << at + i;
+    }
+  }
+}
+
+TEST_F(Header, EveryByteOfBothCopiesFlipped) {
+  for (std::size_t i = 0; i < sizeof(pmem::Header); ++i) {
+    auto bytes = good_;
+    bytes[pmem::kHeaderA + i] ^= std::byte{0x41};
+    bytes[pmem::kHeaderB + i] ^= std::byte{0x41};
+    EXPECT_EQ(file_.refusal(bytes), name(i < 8 ? Code::not_a_pool : Code::corrupt)) << i;
+  }
+}
+
+TEST_F(Header, NewerAndForeign) {
+  EXPECT_EQ(file_.refusal(with_headers(good_, [](auto& h) { h.version = 2; })),
+            name(Code::newer_version));
+  EXPECT_EQ(file_.refusal(with_headers(good_, [](auto& h) { h.incompatible = 1; })),
+            name(Code::newer_version));
+  const auto writes = with_headers(good_, [](auto& h) { h.ro_compatible = 1; });
+  EXPECT_EQ(file_.refusal(writes), name(Code::newer_version));
+  EXPECT_TRUE(file_.open(writes, Mode::read_only));
+  EXPECT_TRUE(file_.open(with_headers(good_, [](auto& h) { h.compatible = 1; })));
+  EXPECT_EQ(file_.refusal(with_headers(good_, [](auto& h) { h.endian = 0x04030201; })),
+            name(Code::other_endianness));
+  auto swapped = good_;
+  for (const pmem::Offset at : {pmem::kHeaderA, pmem::kHeaderB}) {
+    std::reverse(&swapped[at], &swapped[at] + 8);
+  }
+  EXPECT_EQ(file_.refusal(swapped), name(Code::other_endianness));
+}
+
+TEST_F(Header, ImpossibleFrontier) {
+  for (const std::uint64_t frontier : {std::uint64_t{0}, std::uint64_t{1}, pmem::kHeapAt + 1,
+                                       std::uint64_t{1} << 41, ~std::uint64_t{0}}) {
+    auto bytes = good_;
+    std::memcpy(&bytes[pmem::kStateAt], &frontier, sizeof frontier);
+    EXPECT_NE(file_.refusal(bytes), "opened") << frontier;
+  }
+}
+
+// --- Requests --------------------------------------------------------------------------------------
+
+class Requests : public Header {
+ protected:
+  template <class K = std::uint64_t>
+  std::string refusal_of_index(Pool& pool, std::string_view index, std::string_view spec) {
+    auto opened = pool.index<K>(index, spec);
+    if (opened) return "opened";
+    EXPECT_GT(opened.error().message.size(), 10U);
+    return name(opened.error().code);
+  }
+};
+
+TEST_F(Requests, LockedHere) {
+  Pool pool = file_.open(good_).value();
+  EXPECT_EQ(Pool::open(file_.path(), small_pool()).error().code, Code::locked_here);
+  EXPECT_EQ(Pool::open(file_.path(), small_pool(Mode::read_only)).error().code, Code::locked_here);
+  ASSERT_TRUE(pool.close());
+  EXPECT_TRUE(Pool::open(file_.path(), small_pool()));
+}
+
+TEST_F(Requests, LockedByAnotherProcess) {
+  { Pool pool = file_.open(good_).value(); }
+  int ready[2];
+  int done[2];
+  ASSERT_EQ(::pipe(ready) + ::pipe(done), 0);
+  const pid_t pid = ::fork();
+  ASSERT_GE(pid, 0);
+  char byte = 0;
+  if (pid == 0) {
+    const auto pool = Pool::open(file_.path(), small_pool());
+    (void)!::write(ready[1], pool ? "y" : "n", 1);
+    (void)!::read(done[0], &byte, 1);
+    ::_exit(0);
+  }
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  EXPECT_EQ(byte, 'y');
+  EXPECT_EQ(Pool::open(file_.path(), small_pool()).error().code, Code::locked);
+  ASSERT_EQ(::write(done[1], "x", 1), 1);
+  ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
+  EXPECT_TRUE(Pool::open(file_.path(), small_pool()));  // the lock went with the process
+  for (const int fd : {ready[0], ready[1], done[0], done[1]}) ::close(fd);
+}
+
+TEST_F(Requests, WrongIndexOrSpec) {
+  Pool pool = file_.open(good_).value();
+  EXPECT_EQ(refusal_of_index<Bytes>(pool, "index", ""), name(Code::wrong_key_type));
+  EXPECT_EQ(refusal_of_index(pool, "other", ""), name(Code::not_found));
+  EXPECT_EQ(refusal_of_index(pool, "x", "oaktree"), name(Code::unknown_tree));
+  EXPECT_EQ(refusal_of_index(pool, "x", spec_ + ":colour=red"), name(Code::unknown_option));
+  EXPECT_EQ(refusal_of_index(pool, "x", spec_ + ":colour"), name(Code::bad_option));
+  EXPECT_EQ(refusal_of_index(pool, "", spec_), name(Code::bad_argument));
+  EXPECT_EQ(refusal_of_index(pool, std::string(64, 'n'), spec_), name(Code::bad_argument));
+  EXPECT_EQ(refusal_of_index(pool, std::string("a\0b", 3), spec_), name(Code::bad_argument));
+  EXPECT_EQ(refusal_of_index(pool, std::string(63, 'n'), spec_), "opened");
+  for (const TreeInfo& tree : trees()) {
+    for (const OptionInfo& option : tree.options) {
+      const std::string start = std::string(tree.name) + ":" + std::string(option.name) + "=";
+      EXPECT_EQ(refusal_of_index(pool, "x", start), name(Code::bad_option)) << start;
+      EXPECT_EQ(refusal_of_index(pool, "x", start + "-1"), name(Code::bad_option)) << start;
+    }
+    for (const std::string_view spec : tree.test_specs) {
+      auto same = pool.index<std::uint64_t>("index", spec);
+      EXPECT_TRUE(same || same.error().code == Code::wrong_tree) << spec;
+    }
+  }
+  EXPECT_EQ(unsound(pool), "");
+}
+
+TEST_F(Requests, DirectoryOfIndexesFull) {
+  Pool pool = file_.open(good_).value();
+  for (std::size_t i = 1; i < kMaxIndexes; ++i) {
+    ASSERT_EQ(refusal_of_index(pool, std::to_string(i), spec_), "opened");
+  }
+  EXPECT_EQ(refusal_of_index(pool, "one more", spec_), name(Code::out_of_space));
+  EXPECT_EQ(pool.indexes().size(), kMaxIndexes);
+  EXPECT_EQ(unsound(pool), "");
+}
+
+TEST_F(Requests, PathsModesAndDomains) {
+  const Scratch scratch;
+  EXPECT_EQ(Pool::open(scratch / "no" / "pool").error().code, Code::not_found);
+  EXPECT_EQ(Pool::open(scratch / "pool", small_pool(Mode::open)).error().code, Code::not_found);
+  EXPECT_EQ(Pool::open(scratch / "pool", small_pool(Mode::read_only)).error().code,
+            Code::not_found);
+  EXPECT_FALSE(Pool::open(scratch.path()));
+  ASSERT_TRUE(Pool::open(scratch / "pool", small_pool(Mode::create)));
+  EXPECT_EQ(Pool::open(scratch / "pool", small_pool(Mode::create)).error().code, Code::exists);
+  PoolOptions options = small_pool();
+  options.max_bytes = 4096;
+  EXPECT_EQ(Pool::open(scratch / "tiny", options).error().code, Code::bad_argument);
+  options = small_pool();
+  options.domain = Domain::memory;
+  EXPECT_EQ(Pool::open(scratch / "pool", options).error().code, Code::domain_too_strong);
+  EXPECT_EQ(Pool::open(scratch / "fresh", options).error().code, Code::domain_too_strong);
+  EXPECT_FALSE(std::filesystem::exists(scratch / "fresh"));
+  EXPECT_EQ(Pool::anonymous(options).error().code, Code::domain_too_strong);
+  if (::geteuid() != 0) {
+    ASSERT_EQ(::chmod(scratch.path().c_str(), 0500), 0);
+    EXPECT_EQ(Pool::open(scratch / "denied").error().code, Code::permission);
+    ASSERT_EQ(::chmod(scratch.path().c_str(), 0700), 0);
+  }
+}
+
+TEST_F(Requests, ReadOnlyPoolTakesNoWrites) {
+  Pool pool = file_.open(good_, Mode::read_only).value();
+  auto index = pool.index<std::uint64_t>("index", "").value();
+  EXPECT_EQ(index.insert(1, 1), Outcome::read_only);
+  EXPECT_EQ(index.upsert(1, 1), Outcome::read_only);
+  EXPECT_EQ(index.update(1, 1), Outcome::read_only);
+  EXPECT_EQ(index.remove(1), Outcome::read_only);
+  EXPECT_EQ(index.bulk_load({}), Outcome::read_only);
+  EXPECT_EQ(refusal_of_index(pool, "new", spec_), name(Code::not_found));
+}
+
+// --- Random damage ---------------------------------------------------------------------------------
+
+class Damage : public EveryTree {};
+
+// Words of the file that mean something: damage elsewhere shows nothing.
+std::vector<std::size_t> words_in_use(const std::vector<std::byte>& bytes) {
+  std::vector<std::size_t> all;
+  for (std::size_t at = 0; at < bytes.size(); at += 8) {
+    const auto word = std::span(bytes).subspan(at, 8);
+    if (std::ranges::any_of(word, [](std::byte b) { return b != std::byte{0}; })) all.push_back(at);
+  }
+  return all;
+}
+
+void damage(std::vector<std::byte>& bytes, const std::vector<std::size_t>& in_use, Random& random) {
+  for (std::uint64_t n = 1 + random.below(6); n != 0; --n) {
+    const bool anywhere = random.one_in(8);
+    const std::size_t at = anywhere ? random.below(bytes.size() / 8) * 8
+                                    : in_use[random.below(in_use.size())];
+    pmem::Word word = 0;
+    std::memcpy(&word, &bytes[at], sizeof word);
+    switch (random.below(6)) {
+      case 0: word ^= std::uint64_t{1} << random.below(64); break;
+      case 1: word = random.word(); break;
+      case 2: word = 0; break;
+      case 3: word = ~std::uint64_t{0}; break;
+      case 4: word += 64 * (random.below(9) - 4); break;
+      default: std::memcpy(&word, &bytes[in_use[random.below(in_use.size())]], sizeof word); break;
+    }
+    std::memcpy(&bytes[at], &word, sizeof word);
+  }
+}
+
+// Uses the index in every way; any answer will do.
+template <class K>
+void use(Pool& pool, Random& random) {
+  (void)pool.info();
+  (void)pool.indexes();
+  (void)pool.check();
+  auto index = pool.index<K>("index", "");
+  if (!index) return;
+  std::vector<Entry<K>> out;
+  (void)index->scan(K{}, 10000, out);
+  (void)index->scan_back(std::nullopt, 10000, out);
+  (void)index->check();
+  for (int i = 0; i < 60; ++i) {
+    const Owned<K> key =
+        random.one_in(2) ? Keys<K>::odd(random) : Keys<K>::nth(random.below(2000));
+    (void)index->find(key);
+    (void)apply<K>(*index, random_op<K>(random, key));
+    if (i % 20 == 0) (void)index->scan(key, 50, out);
+  }
+  (void)index->size();
+  (void)index->stats();
+  (void)pool.check();
+}
+
+TEST_P(Damage, NoBytesCrashOrHang) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    const auto good = pool_bytes<K>(spec, 400);
+    const auto in_use = words_in_use(good);
+    File file;
+    std::uint64_t opened = 0;
+    const std::uint64_t rounds = scaled(300);
+    for (std::uint64_t round = 0; round < rounds; ++round) {
+      Random random(seed + round);
+      watch(spec + ", EVERLEAF_TEST_SEED=" + std::to_string(seed + round));
+      auto bytes = good;
+      damage(bytes, in_use, random);
+      auto pool = file.open(bytes, random.one_in(4) ? Mode::read_only : Mode::open);
+      if (!pool) continue;
+      ++opened;
+      use<K>(*pool, random);
+    }
+    ::alarm(0);
+    EXPECT_GT(opened, 0U);
+  });
+}
+
+EVERLEAF_EVERY_TREE(Damage);
+
+}  // namespace
+}  // namespace everleaf::test

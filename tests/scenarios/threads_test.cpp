@@ -1,0 +1,324 @@
+// Many threads on one index: per-key linearizability of the recorded history, scans beside writers,
+// threads that come and go.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <bit>
+#include <chrono>
+#include <latch>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "support.hpp"
+
+namespace everleaf::test {
+namespace {
+
+// --- The checker ---------------------------------------------------------------------------------
+
+enum class Kind : std::uint8_t { insert, update, upsert, remove, find };
+
+struct Event {
+  Kind kind = Kind::find;
+  std::uint64_t value = 0;  // written, or found
+  Outcome outcome = Outcome::done;
+  std::int64_t invoked_ns = 0;
+  std::int64_t returned_ns = 0;
+};
+
+// The value of one key, or none.
+using Register = std::optional<std::uint64_t>;
+
+// Whether the event's answer is right in this state; changes the state.
+bool fits(const Event& event, Register& state) {
+  const bool there = state.has_value();
+  switch (event.kind) {
+    case Kind::find:
+      return there ? event.outcome == Outcome::done && event.value == *state
+                   : event.outcome == Outcome::absent;
+    case Kind::insert:
+      if (there) return event.outcome == Outcome::exists;
+      break;
+    case Kind::update:
+    case Kind::remove:
+      if (!there) return event.outcome == Outcome::absent;
+      break;
+    case Kind::upsert: break;
+  }
+  if (event.outcome != Outcome::done) return false;
+  state = event.kind == Kind::remove ? Register{} : Register{event.value};
+  return true;
+}
+
+// Is there an order of the events, agreeing with real time, in which each answer is right?
+// The search of Wing and Gong with Lowe's memory of configurations; at most 64 events of one key.
+class Linearizer {
+ public:
+  explicit Linearizer(const std::vector<Event>& events) : events_(events) {}
+  bool possible(const Register& start) { return search(0, start); }
+
+ private:
+  bool search(std::uint64_t done, const Register& state) {
+    if (static_cast<std::size_t>(std::popcount(done)) == events_.size()) return true;
+    if (!tried_.emplace(done, state).second) return false;
+    std::int64_t first_return = INT64_MAX;
+    for (std::size_t i = 0; i < events_.size(); ++i) {
+      if ((done >> i & 1) == 0) first_return = std::min(first_return, events_[i].returned_ns);
+    }
+    for (std::size_t i = 0; i < events_.size(); ++i) {
+      if ((done >> i & 1) != 0 || events_[i].invoked_ns > first_return) continue;
+      Register next = state;
+      if (fits(events_[i], next) && search(done | std::uint64_t{1} << i, next)) return true;
+    }
+    return false;
+  }
+  const std::vector<Event>& events_;
+  std::set<std::pair<std::uint64_t, Register>> tried_;
+};
+
+TEST(Linearizability, CanaryTheCheckerSeesWrongHistories) {
+  const Event insert{Kind::insert, 1, Outcome::done, 0, 10};
+  const Event remove{Kind::remove, 0, Outcome::done, 20, 30};
+  const Event early{Kind::find, 1, Outcome::done, 5, 25};
+  const Event stale{Kind::find, 1, Outcome::done, 35, 40};
+  const Event twice{Kind::insert, 2, Outcome::done, 11, 15};
+  EXPECT_TRUE(Linearizer({insert, remove, early}).possible({}));
+  EXPECT_FALSE(Linearizer({insert, remove, stale}).possible({}));
+  EXPECT_FALSE(Linearizer({insert, twice}).possible({}));
+  EXPECT_TRUE(Linearizer({insert, twice, {Kind::remove, 0, Outcome::done, 9, 14}}).possible({}));
+}
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// --- Threads on the same keys --------------------------------------------------------------------
+
+constexpr std::size_t kContested = 3;
+constexpr std::size_t kThreads = 4;
+constexpr std::uint64_t kStepsPerRound = 12;
+
+template <class K>
+Event perform(Index<K>& index, const Owned<K>& key, Kind kind, std::uint64_t value) {
+  Event event{kind, value, Outcome::done, now_ns(), 0};
+  switch (kind) {
+    case Kind::insert: event.outcome = index.insert(key, value); break;
+    case Kind::update: event.outcome = index.update(key, value); break;
+    case Kind::upsert: event.outcome = index.upsert(key, value); break;
+    case Kind::remove: event.outcome = index.remove(key); break;
+    case Kind::find: {
+      const Lookup hit = index.find(key);
+      event.outcome = hit.outcome;
+      event.value = hit.value;
+    }
+  }
+  event.returned_ns = now_ns();
+  return event;
+}
+
+class Threads : public EveryTree {};
+
+template <class K>
+struct Contest {
+  Index<K> index;
+  std::array<Owned<K>, kContested> keys;
+  std::array<std::array<std::vector<Event>, kContested>, kThreads> history;
+
+  void work(std::size_t thread, std::uint64_t round, Random& random) {
+    for (std::uint64_t step = 0; step < kStepsPerRound; ++step) {
+      const std::size_t which = random.below(kContested);
+      const auto kind = static_cast<Kind>(random.below(5));
+      const std::uint64_t value = round * 1000 + thread * 100 + step;
+      history[thread][which].push_back(perform<K>(index, keys[which], kind, value));
+    }
+    // Neighbours come and go, so that the leaf splits, empties and is unlinked meanwhile.
+    for (std::uint64_t i = 0; i < 12; ++i) {
+      const Owned<K> key = Keys<K>::nth(2 * (random.below(40) * kThreads + thread));
+      (void)(random.one_in(2) ? index.insert(key, 0) : index.remove(key));
+    }
+  }
+};
+
+TEST_P(Threads, HistoriesAreLinearizable) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    const std::uint64_t rounds = scaled(3000);
+    Pool pool = Pool::anonymous().value();
+    // Among the neighbours, which have even numbers.
+    Contest<K> contest{pool.index<K>("index", spec).value(),
+                       {Keys<K>::nth(81), Keys<K>::nth(163), Keys<K>::nth(165)},
+                       {}};
+    std::array<Register, kContested> state;
+    std::atomic<std::uint64_t> round{0};
+    const auto judge = [&]() noexcept {
+      for (std::size_t which = 0; which < kContested; ++which) {
+        std::vector<Event> events;
+        for (auto& of_thread : contest.history) {
+          events.insert(events.end(), of_thread[which].begin(), of_thread[which].end());
+          of_thread[which].clear();
+        }
+        events.push_back(perform<K>(contest.index, contest.keys[which], Kind::find, 0));
+        EXPECT_LE(events.size(), 64U);
+        EXPECT_TRUE(Linearizer(events).possible(state[which]))
+            << "seed " << seed << ", round " << round << ", key " << which;
+        state[which] = events.back().outcome == Outcome::done ? Register{events.back().value}
+                                                              : Register{};
+      }
+      round.fetch_add(1);
+    };
+    std::barrier barrier(static_cast<std::ptrdiff_t>(kThreads), judge);
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        Random random(seed + t + 1);
+        for (std::uint64_t r = 0; r < rounds; ++r) {
+          contest.work(t, r, random);
+          barrier.arrive_and_wait();
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(unsound(pool), "") << "seed " << seed;
+  });
+}
+
+// --- Writers on their own keys, scanners over all ------------------------------------------------
+
+constexpr std::uint64_t kStable = 4;  // every fourth key stays throughout
+
+template <class K>
+void write_own_keys(Index<K>& index, std::uint64_t writer, std::uint64_t steps, Random random,
+                    Map<K>& map) {
+  for (std::uint64_t i = 0; i < steps; ++i) {
+    // Phases of growth and of decay.
+    const std::uint64_t n = random.below(400) * kStable + writer;
+    Op<K> op = random_op<K>(random, Keys<K>::nth(n));
+    if (i / 512 % 2 == 1 && op.what == Do::insert) op.what = Do::remove;
+    op.value = n;
+    ASSERT_EQ(apply<K>(index, op), apply<K>(map, op)) << show<K>(op);
+  }
+}
+
+// Ascending, and no stable key is missing between its ends.
+template <class K>
+void look_through(const Index<K>& index, const Map<K>& stable, Random& random) {
+  std::vector<Entry<K>> seen;
+  const Owned<K> from = Keys<K>::nth(random.below(1600));
+  const std::size_t limit = 1 + random.below(500);
+  const bool up = random.one_in(2);
+  ASSERT_EQ(up ? index.scan(from, limit, seen) : index.scan_back(K(from), limit, seen),
+            Outcome::done);
+  if (!up) std::ranges::reverse(seen);
+  for (std::size_t i = 1; i < seen.size(); ++i) ASSERT_LT(seen[i - 1].key, seen[i].key);
+  const bool whole = seen.size() < limit;
+  if (seen.empty() && !whole) return;
+  auto first = up ? stable.lower_bound(from)
+                  : (whole ? stable.begin() : stable.lower_bound(seen.front().key));
+  auto last = up ? (whole ? stable.end() : stable.upper_bound(seen.back().key))
+                 : stable.upper_bound(from);
+  auto entry = seen.begin();
+  for (; first != last; ++first) {
+    while (entry != seen.end() && entry->key < first->first) ++entry;
+    ASSERT_TRUE(entry != seen.end() && entry->key == first->first)
+        << "a scan misses " << show(first->first);
+    ASSERT_EQ(entry->value, first->second);
+  }
+}
+
+TEST_P(Threads, ScansBesideWriters) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<K>("index", spec).value();
+    Map<K> stable;
+    for (std::uint64_t n = 0; n < 1600; n += kStable) {
+      stable.emplace(Keys<K>::nth(n), n);
+      ASSERT_EQ(index.insert(Keys<K>::nth(n), n), Outcome::done);
+    }
+    std::array<Map<K>, kStable> own;
+    std::atomic<unsigned> writing{3};
+    std::vector<std::thread> threads;
+    for (std::uint64_t w = 1; w < kStable; ++w) {
+      threads.emplace_back([&, w] {
+        write_own_keys<K>(index, w, scaled(60000), Random(seed + w), own[w]);
+        writing.fetch_sub(1);
+      });
+    }
+    for (std::uint64_t s = 0; s < 2; ++s) {
+      threads.emplace_back([&, s] {
+        Random random(seed + 100 + s);
+        while (writing.load() != 0 && !::testing::Test::HasFatalFailure()) {
+          look_through<K>(index, stable, random);
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    for (const auto& map : own) stable.insert(map.begin(), map.end());
+    EXPECT_EQ(difference<K>(index, stable), "") << "seed " << seed;
+    EXPECT_EQ(unsound(pool), "") << "seed " << seed;
+  });
+}
+
+// --- Threads that come and go --------------------------------------------------------------------
+
+TEST_P(Threads, AHundredComeAndGo) {
+  with_keys([]<class K>(const std::string& spec) {
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<K>("index", spec).value();
+    constexpr std::uint64_t kCount = 100;
+    constexpr std::uint64_t kEach = 12;
+    for (std::uint64_t wave = 0; wave < 4; ++wave) {
+      std::vector<std::thread> threads;
+      for (std::uint64_t t = 0; t < kCount; ++t) {
+        threads.emplace_back([&, t] {
+          for (std::uint64_t i = 0; i < kEach; ++i) {
+            const Owned<K> key = Keys<K>::nth(i * kCount + t);
+            const Outcome outcome = wave % 2 == 0 ? index.insert(key, t) : index.remove(key);
+            EXPECT_EQ(outcome, Outcome::done);
+            EXPECT_EQ(static_cast<bool>(index.find(key)), wave % 2 == 0);
+          }
+        });
+      }
+      for (auto& thread : threads) thread.join();
+      EXPECT_EQ(index.size(), wave % 2 == 0 ? kCount * kEach : 0);
+      EXPECT_EQ(unsound(pool), "");
+    }
+  });
+}
+
+TEST(ThreadLimit, OneTooManyIsRefused) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "a thousand threads are too many for a sanitizer";
+#endif
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", trees().front().name).value();
+  ASSERT_EQ(index.insert(1, 1), Outcome::done);  // this thread has a slot now
+  constexpr std::size_t kExtra = 16;
+  std::latch all_tried(static_cast<std::ptrdiff_t>(kMaxThreads - 1 + kExtra));
+  std::atomic<std::size_t> refused{0};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < kMaxThreads - 1 + kExtra; ++t) {
+    threads.emplace_back([&] {
+      const Lookup hit = index.find(1);
+      if (!hit) {
+        EXPECT_EQ(hit.outcome, Outcome::too_many_threads);
+        EXPECT_EQ(index.insert(2, 2), Outcome::too_many_threads);
+        refused.fetch_add(1);
+      }
+      all_tried.arrive_and_wait();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(refused.load(), kExtra);
+  std::thread([&] { EXPECT_EQ(index.insert(3, 3), Outcome::done); }).join();
+  EXPECT_EQ(index.size(), 2U);
+}
+
+EVERLEAF_EVERY_TREE(Threads);
+
+}  // namespace
+}  // namespace everleaf::test
