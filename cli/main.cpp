@@ -10,6 +10,7 @@
 
 #include "commands.hpp"
 #include "failure.hpp"
+#include "text.hpp"
 
 namespace everleaf::cli {
 namespace {
@@ -29,6 +30,12 @@ std::string chosen(const CLI::App& app) {
   return commands.empty() ? "everleaf" : "everleaf " + commands.front()->get_name();
 }
 
+// CLI11 would only say that a command is missing.
+bool is_command(CLI::App& app, std::string_view word) {
+  return !app.get_subcommands([word](CLI::App* command) { return command->get_name() == word; })
+              .empty();
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Crash-consistent persistent B+-trees in a pool file.", "everleaf");
   app.set_version_flag("--version", std::string("everleaf ") + EVERLEAF_VERSION);
@@ -41,6 +48,10 @@ int run(int argc, char** argv) {
   }
   add_bench(app);
   try {
+    if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
+      throw Failure(kExitUsage,
+                    fmt::format("unknown command {}; see everleaf --help", in_quotes(argv[1])));
+    }
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0) throw Failure(kExitIo, "cannot write to standard output");
     return status;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 #include <string>
 
 #include "base/thread_slot.hpp"
@@ -27,8 +28,10 @@ Word make_header(Word kind, std::uint64_t slabs) {
   return kSlabMagic | kind << 16 | slabs << 32;
 }
 
+// Sizes, once for each Placement.
+constexpr std::size_t kSizes = 36;
 constexpr std::array kClasses = [] {
-  std::array<std::uint32_t, 36> sizes{};
+  std::array<std::uint32_t, 2 * kSizes> sizes{};
   std::size_t n = 0;
   for (std::uint32_t size = 16; size <= 128; size += 16) sizes[n++] = size;
   for (std::uint32_t power = 128; power < kLargestClassBytes; power *= 2) {
@@ -36,12 +39,16 @@ constexpr std::array kClasses = [] {
       sizes[n++] = power + power / 4 * quarter;
     }
   }
+  for (std::size_t i = 0; i < kSizes; ++i) sizes[kSizes + i] = sizes[i];
   return sizes;
 }();
 static_assert(kClasses.back() == kLargestClassBytes && kClasses.size() + 1 < kLargeRun);
 
-std::size_t class_of(std::size_t bytes) {
-  return static_cast<std::size_t>(std::ranges::lower_bound(kClasses, bytes) - kClasses.begin());
+std::size_t class_of(std::size_t bytes, Placement placement) {
+  const auto sizes = std::span(kClasses).first(kSizes);
+  const auto size =
+      static_cast<std::size_t>(std::ranges::lower_bound(sizes, bytes) - sizes.begin());
+  return placement == Placement::together ? kSizes + size : size;
 }
 
 // Blocks that a thread keeps for itself: enough to make the central lock rare, few enough that
@@ -66,13 +73,6 @@ Geometry geometry(std::size_t size_class) {
 }
 
 }  // namespace
-
-std::size_t class_count() noexcept {
-  return kClasses.size();
-}
-std::size_t class_bytes(std::size_t size_class) noexcept {
-  return kClasses[size_class];
-}
 
 struct Heap::Place {
   std::uint64_t slab = 0;
@@ -199,12 +199,12 @@ Heap::Magazines* Heap::magazines() {
   return mine;
 }
 
-Offset Heap::reserve(std::size_t bytes) {
+Offset Heap::reserve(std::size_t bytes, Placement placement) {
   if (pool_.read_only() || injected_failure()) return 0;
   if (bytes > kLargestClassBytes) return reserve_large(bytes);
   Magazines* const mine = magazines();
   if (mine == nullptr) return 0;
-  const std::size_t size_class = class_of(bytes);
+  const std::size_t size_class = class_of(bytes, placement);
   auto& blocks = mine->of[size_class];
   if (blocks.empty() && !refill(*mine, size_class)) return 0;
   const Offset block = blocks.back();

@@ -31,8 +31,10 @@ namespace everleaf::alloc {
 
 // Sizes of blocks: multiples of 16 up to 128, then steps of a quarter of the power of two.
 inline constexpr std::size_t kLargestClassBytes = 16384;
-[[nodiscard]] std::size_t class_count() noexcept;
-[[nodiscard]] std::size_t class_bytes(std::size_t size_class) noexcept;
+
+// Blocks that every operation passes through (inner nodes) lie together in slabs of their own:
+// spread among the leaves they would take one page, and one TLB entry, each.
+enum class Placement : std::uint8_t { anywhere, together };
 
 class Heap {
  public:
@@ -43,7 +45,7 @@ class Heap {
 
   // A block of at least `bytes`, aligned to 16, and to 64 if `bytes` is a multiple of 64. 0: out of
   // space. Durably free until a record with activate() commits.
-  [[nodiscard]] pmem::Offset reserve(std::size_t bytes);
+  [[nodiscard]] pmem::Offset reserve(std::size_t bytes, Placement placement = Placement::anywhere);
   // Gives back a reserved block that was not activated, or a freed one after its grace period.
   void recycle(pmem::Offset block);
 

@@ -67,11 +67,12 @@ struct Context {
   pmem::Offset root_word;  // the tree's word in the directory; 0 before the tree was created
 
   // A block, waiting out grace periods where the pool is full. 0: out of space.
-  [[nodiscard]] pmem::Offset reserve(std::size_t bytes) const {
-    pmem::Offset block = heap.reserve(bytes);
+  [[nodiscard]] pmem::Offset reserve(
+      std::size_t bytes, alloc::Placement placement = alloc::Placement::anywhere) const {
+    pmem::Offset block = heap.reserve(bytes, placement);
     if (block == 0) {
       grace.collect_all();
-      block = heap.reserve(bytes);
+      block = heap.reserve(bytes, placement);
     }
     return block;
   }

@@ -161,6 +161,7 @@ class Answers(CliTest):
                           ["load", self.pool, "-", "--max-bytes", "-1M"],
                           ["load", self.pool, "-", "--max-bytes", "99999999999999999999"]):
             self.fails(2, "--help", *arguments)
+        self.fails(2, "unknown command 'nonsense'; see everleaf --help", "nonsense")
         self.assertFalse(self.pool.exists())
         for command in ("demo", "load", "dump", "get", "put", "del", "scan", "info", "check",
                         "doctor", "list"):

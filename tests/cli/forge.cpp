@@ -17,8 +17,7 @@ int main(int argc, char** argv) {
   for (const int copy : {0, 4096}) {
     std::array<char, 256> header{};
     file.seekg(copy).read(header.data(), header.size());
-    const std::uint64_t sum =
-        XXH3_64bits(header.data() + kMagicBytes, kChecksumAt - kMagicBytes);
+    const std::uint64_t sum = XXH3_64bits(header.data() + kMagicBytes, kChecksumAt - kMagicBytes);
     std::memcpy(header.data() + kChecksumAt, &sum, sizeof sum);
     file.seekp(copy).write(header.data(), header.size());
   }

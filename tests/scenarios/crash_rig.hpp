@@ -27,6 +27,7 @@ struct Expected {
   const std::vector<Entry<K>>* loading = nullptr;  // bulk_load: any prefix
   bool creating = false;                           // the index may be missing
   bool headers = false;                            // a header copy may be half-written
+  std::size_t others = 0;                          // further indexes that must be there
 };
 
 // Opens images and looks.
@@ -141,6 +142,7 @@ class Judge {
       wrong_ = "index: " + index.error().message;
       return {};
     }
+    if (pool.indexes().size() < expected.others) wrong_ = "another index is gone";
     map = expected.acknowledged;
     if (expected.loading != nullptr) {
       const std::uint64_t n = index->size();
@@ -192,8 +194,10 @@ class Judge {
 
 struct RigOptions {
   std::size_t every = 1;          // of the fences that change no structure, how many are judged
+  std::size_t structure_every = 1;  // of the others
   std::size_t random_images = 3;  // at each fence, besides durable and noted
   bool around_growth = false;     // only while the pool grows, and a little longer
+  std::size_t keep = 0;           // images, after plain operations, for kept()
   bool deep = true;               // nested crashes, second recovery, read-only open
   std::uint64_t lost_flush = 0;   // canaries: the n-th after open() does not happen
   std::uint64_t lost_fence = 0;
@@ -217,6 +221,12 @@ class Rig {
     auto index = pool.index<K>(kIndexName, spec_).value();
     for (const Op<K>& op : ops) ASSERT_EQ(test::apply<K>(index, op), apply<K>(expected_.acknowledged, op));
     ASSERT_TRUE(pool.close());
+  }
+
+  // An image that another rig kept, and what is in it.
+  void adopt(std::span<const std::byte> image, const Map<K>& map) {
+    write_bytes(path(), image);
+    expected_.acknowledged = map;
   }
 
   // From here on every fence is looked at.
@@ -258,6 +268,18 @@ class Rig {
     for (const Op<K>& op : ops) run(op);
   }
 
+  // More indexes; each of them is there wholly or not at all.
+  void make_others(int count) {
+    expected_.creating = true;  // every fence counts
+    for (int i = 0; i < count; ++i) {
+      what_ = "create other index";
+      auto other = pool_->index<K>(std::to_string(i), spec_);
+      ASSERT_TRUE(other) << other.error().message;
+      expected_.others = static_cast<std::size_t>(i) + 1;
+    }
+    expected_.creating = false;
+  }
+
   void load(const std::vector<Entry<K>>& entries, double fill) {
     expected_.loading = &entries;
     what_ = "bulk_load";
@@ -278,9 +300,8 @@ class Rig {
     expected_.headers = false;
   }
 
-  [[nodiscard]] Pool& pool() { return *pool_; }
-  [[nodiscard]] Index<K>& index() { return *index_; }
-  [[nodiscard]] const Map<K>& map() const { return expected_.acknowledged; }
+  using Kept = std::pair<std::vector<std::byte>, Map<K>>;
+  [[nodiscard]] const std::vector<Kept>& kept() const { return kept_; }
   [[nodiscard]] const Shadow& shadow() const { return *shadow_; }
   [[nodiscard]] std::uint64_t images() const { return judge_.images + inner_.images; }
   [[nodiscard]] std::uint64_t replays() const { return judge_.replays + inner_.replays; }
@@ -294,10 +315,11 @@ class Rig {
       if (shadow_->grew() && growth_fence_ == 0) growth_fence_ = shadow_->fences();
       if (growth_fence_ == 0 || shadow_->fences() > growth_fence_ + 24) return;
     } else {
-      const bool structure = shadow_->redo_entries() > 4;
-      if (!structure && !expected_.headers && !expected_.creating && !random_.one_in(options_.every)) {
-        return;
-      }
+      const bool rare = expected_.headers || expected_.creating;
+      // An entry with a key record takes or frees one block, a change of structure more.
+      const bool structure = shadow_->redo_blocks() > (std::is_same_v<K, Bytes> ? 1U : 0U);
+      const std::size_t every = structure ? options_.structure_every : options_.every;
+      if (!rare && !random_.one_in(every)) return;
     }
     using Image = Shadow::Image;
     static constexpr Image kSome[] = {Image::live, Image::lines,       Image::words,
@@ -313,6 +335,9 @@ class Rig {
     if (!problem.empty()) return;
     shadow_->make(kind, random_, image_);
     std::string wrong = judge_.judge(image_, expected_);
+    if (wrong.empty() && kept_.size() < options_.keep && expected_.pending && random_.one_in(8)) {
+      keep();
+    }
     const std::uint64_t n = judge_.images;
     if (options_.deep) {
       if (wrong.empty() && n % 61 == 0) wrong = judge_.judge_nested(image_, expected_, inner_);
@@ -322,6 +347,19 @@ class Rig {
     if (wrong.empty()) return;
     problem = "fence " + std::to_string(shadow_->fences()) + " in " + what_ + ", image '" +
               std::string(to_string(kind)) + "': " + wrong;
+  }
+
+  // The image for another rig, which needs to know whether the pending operation is in it.
+  void keep() {
+    write_bytes(scratch_ / "kept", image_);
+    Map<K> map = expected_.acknowledged;
+    {
+      Pool pool = Pool::open(scratch_ / "kept", small_pool(Mode::read_only)).value();
+      if (!difference<K>(pool.index<K>(kIndexName, spec_).value(), map).empty()) {
+        (void)apply<K>(map, *expected_.pending);
+      }
+    }
+    kept_.emplace_back(image_, std::move(map));
   }
 
   Scratch scratch_;
@@ -336,6 +374,7 @@ class Rig {
   std::optional<Pool> pool_;
   std::optional<Index<K>> index_;
   std::vector<std::byte> image_;
+  std::vector<Kept> kept_;
   std::uint64_t growth_fence_ = 0;
 };
 

@@ -1,5 +1,17 @@
-// Crash images at the fences: each persist step and crash case of a tree's room is reached by one
-// of these workloads. A redo record, a header and the heap's words are crashed into on the way.
+// Crash images at the fences: each persist step and crash case of a tree's README is reached by one
+// of these workloads, for every tree. Headers, redo records and the heap's words are crashed into on
+// the way. Where the cases of wbtree are reached:
+//
+//   P1 P2 P3, A1 A2      PlainInsertsAndRemoves (A2: the images after P1, whose judge works on)
+//   P4, A3               RepairOfACrashedNode
+//   P5 P6                PlainInsertsAndRemoves and LargeKeys with bytes keys; UpdatesAndUpserts
+//   P7, A4 A5 A7         InsertsSplitLeavesInnerNodesAndTheRoot
+//   P8, A8               RemovesToEmptyUnlinkLeaves
+//   P9, A9               BulkLoad
+//   P10, A10             CreateIndexes, and the open of every other workload
+//   A6                   Judge::judge_nested crashes into recovery in every workload
+//   A11                  AnyOperations: blocks that were reserved are free in every image, as
+//                        check() finds no leak
 #include <numeric>
 
 #include "crash_rig.hpp"
@@ -42,7 +54,9 @@ std::uint64_t three_levels(const std::string& spec) {
 }
 
 RigOptions thinned(std::uint64_t keys) {
-  return {.every = static_cast<std::size_t>(4 + keys / 20), .random_images = scaled(3)};
+  return {.every = static_cast<std::size_t>(4 + keys / 20),
+          .structure_every = static_cast<std::size_t>(1 + keys / 600),
+          .random_images = scaled(3)};
 }
 
 template <class K>
@@ -60,7 +74,7 @@ TEST_P(FenceImages, InsertsSplitLeavesInnerNodesAndTheRoot) {
     for (const int order : {0, 1, 2}) {
       Rig<K> rig(spec, seed, thinned(n));
       const std::uint64_t before = order == 2 ? n : n * 3 / 4;
-      const std::uint64_t after = n + std::min<std::uint64_t>(60 + n / 2, 600);
+      const std::uint64_t after = n + std::min<std::uint64_t>(60 + n / 2, 300);
       std::vector<std::uint64_t> first = numbers(0, before);
       std::vector<std::uint64_t> second = numbers(before, after);
       if (order == 1) {  // descending
@@ -100,6 +114,57 @@ TEST_P(FenceImages, RemovesToEmptyUnlinkLeaves) {
       rig.run(ops_of<K>(Do::insert, {3, 1, 2}));
       expect_sound(rig, seed);
     }
+  });
+}
+
+// Single operations without a structure change, in leaves of every filling: every fence of each.
+TEST_P(FenceImages, PlainInsertsAndRemoves) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Random random(seed);
+    Rig<K> rig(spec, seed, {.random_images = scaled(4)});
+    rig.open();
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      const std::uint64_t n = random.below(40);
+      rig.run(Op<K>{i % 3 == 2 ? Do::remove : Do::insert, Keys<K>::nth(n), i});
+    }
+    expect_sound(rig, seed);
+  });
+}
+
+// A crash leaves a node that recovery does not mend; operations on the image mend it, and crash.
+TEST_P(FenceImages, RepairOfACrashedNode) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Random random(seed);
+    Rig<K> rig(spec, seed, {.random_images = 1, .keep = scaled(6), .deep = false});
+    rig.preload(ops_of<K>(Do::insert, shuffled(numbers(0, 24), random)));
+    rig.open();
+    rig.run(ops_of<K>(Do::remove, shuffled(numbers(0, 8), random)));
+    rig.run(ops_of<K>(Do::insert, shuffled(numbers(24, 32), random)));
+    expect_sound(rig, seed);
+    for (std::size_t i = 0; i < rig.kept().size(); ++i) {
+      const auto& [image, map] = rig.kept()[i];
+      Rig<K> again(spec, seed + i, {.random_images = 2, .deep = false});
+      again.adopt(image, map);
+      again.open();
+      for (int step = 0; step < 12; ++step) {
+        again.run(random_op<K>(random, Keys<K>::nth(random.below(40))));
+      }
+      expect_sound(again, seed);
+    }
+  });
+}
+
+TEST_P(FenceImages, CreateIndexes) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Rig<K> rig(spec, seed, {.random_images = scaled(6)});
+    rig.open();
+    rig.run(ops_of<K>(Do::insert, {1, 2, 3}));
+    rig.make_others(5);
+    rig.run(ops_of<K>(Do::insert, {4, 5}));
+    expect_sound(rig, seed);
   });
 }
 
@@ -210,18 +275,18 @@ TEST_P(FenceImages, CanaryFindsALostFlush) {
   with_keys([]<class K>(const std::string& spec) {
     EXPECT_EQ(lose<K>(spec, 0, 0), "");
     int found = 0;
-    for (std::uint64_t n = 1; n <= 12; ++n) found += static_cast<int>(!lose<K>(spec, n, 0).empty());
-    RecordProperty("found_of_12", found);
-    EXPECT_GE(found, 3);
+    for (std::uint64_t n = 1; n <= 8; ++n) found += static_cast<int>(!lose<K>(spec, n, 0).empty());
+    RecordProperty("found_of_8", found);
+    EXPECT_GE(found, 2);
   });
 }
 
 TEST_P(FenceImages, CanaryFindsALostFence) {
   with_keys([]<class K>(const std::string& spec) {
     int found = 0;
-    for (std::uint64_t n = 1; n <= 12; ++n) found += static_cast<int>(!lose<K>(spec, 0, n).empty());
-    RecordProperty("found_of_12", found);
-    EXPECT_GE(found, 3);
+    for (std::uint64_t n = 1; n <= 8; ++n) found += static_cast<int>(!lose<K>(spec, 0, n).empty());
+    RecordProperty("found_of_8", found);
+    EXPECT_GE(found, 2);
   });
 }
 

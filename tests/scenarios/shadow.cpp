@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc/redo_log.hpp"
 #include "pmem/format.hpp"
 
 namespace everleaf::test {
@@ -82,15 +83,20 @@ void Shadow::fencing() {
   noted_.clear();
 }
 
-std::size_t Shadow::redo_entries() const {
+std::size_t Shadow::redo_blocks() const {
   const auto live = live_.bytes();
-  std::uint64_t most = 0;
+  std::size_t most = 0;
   for (std::size_t lane = 0; lane < pmem::kLanes; ++lane) {
     const pmem::Offset at = pmem::kLanesAt + lane * pmem::kLaneBytes;
     for (const std::byte* const base : {std::as_const(durable_).data(), as_const_bytes(live)}) {
-      pmem::Word head = 0;
-      std::memcpy(&head, base + at, sizeof head);
-      most = std::max(most, head >> 32);
+      std::array<pmem::Word, pmem::kLaneBytes / sizeof(pmem::Word)> words{};
+      std::memcpy(words.data(), base + at, sizeof words);
+      const std::size_t entries = std::min<std::uint64_t>(words[0] >> 32, alloc::Redo::kMax);
+      std::size_t blocks = 0;
+      for (std::size_t i = 0; i < entries; ++i) {
+        blocks += static_cast<std::size_t>((words[2 + 2 * i] & 7) != 0);
+      }
+      most = std::max(most, blocks);
     }
   }
   return most;

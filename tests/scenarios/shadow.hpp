@@ -51,8 +51,8 @@ class Shadow final : public pmem::Observer {
 
   [[nodiscard]] std::uint64_t flushes() const { return flushes_; }
   [[nodiscard]] std::uint64_t fences() const { return fences_; }
-  // Redo entries that are being committed; more than a few: the tree's structure changes.
-  [[nodiscard]] std::size_t redo_entries() const;
+  // Blocks that the redo record of this moment takes or frees.
+  [[nodiscard]] std::size_t redo_blocks() const;
   [[nodiscard]] bool grew() const { return grew_; }
 
   enum class Image : std::uint8_t {

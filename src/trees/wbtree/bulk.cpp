@@ -16,8 +16,9 @@ class WbTree<Keys>::Blocks {
     for (const Offset block : blocks_) c_.heap.recycle(block);
   }
   // Reserves a block and adds its activation to the record; 0: out of space.
-  [[nodiscard]] Offset get(std::size_t bytes, alloc::Redo& record) {
-    const Offset block = c_.reserve(bytes);
+  [[nodiscard]] Offset get(std::size_t bytes, alloc::Redo& record,
+                           alloc::Placement placement = alloc::Placement::anywhere) {
+    const Offset block = c_.reserve(bytes, placement);
     if (block == 0) return 0;
     blocks_.push_back(block);
     c_.heap.activate(record, block);
@@ -72,7 +73,7 @@ bool WbTree<Keys>::link_last(const Path& path, Offset fresh, Word separator, all
     link_child(record, inner(parent.node), parent.position, separator, fresh);
     return true;
   }
-  const Offset root = blocks.get(inner_.bytes, record);
+  const Offset root = blocks.get(inner_.bytes, record, alloc::Placement::together);
   if (root == 0) return false;
   fill_root(inner(root), last, separator, fresh);
   record.store(c_.root_word, root | 1);
@@ -127,7 +128,8 @@ typename WbTree<Keys>::Walk WbTree<Keys>::append_leaf(Entries entries,
     Word separator = 0;
     if constexpr (Keys::kRecords) {
       const Bytes prefix = Keys::separator(before->key, first);
-      const Offset block = blocks.get(Keys::record_bytes(prefix), record);
+      const Offset block =
+          blocks.get(Keys::record_bytes(prefix), record, alloc::Placement::together);
       if (block == 0) return leave(Walk::there);
       separator = keys_.write_record(block, prefix, inner_.kind);
     } else {

@@ -77,7 +77,9 @@ Outcome WbTree<Keys>::own_separator(Halves& halves, Reserved& block, alloc::Redo
     if (!is_leaf) return Outcome::done;  // an inner node's median takes its record along
     const Bytes separator =
         Keys::separator(keys_.key_of(halves.last_of_left), keys_.key_of(halves.separator));
-    if (!block.get(Keys::record_bytes(separator))) return Outcome::out_of_space;
+    if (!block.get(Keys::record_bytes(separator), alloc::Placement::together)) {
+      return Outcome::out_of_space;
+    }
     halves.separator = keys_.write_record(block.block(), separator, inner_.kind);
     c_.heap.activate(record, block.block());
   }
@@ -126,8 +128,11 @@ typename WbTree<Keys>::Walk WbTree<Keys>::split(const Path& path, unsigned level
   Reserved root_block(c_);
   Reserved separator_block(c_);
   outcome = Outcome::out_of_space;
-  if (!right_block.get(leaf_.bytes)) return Walk::there;
-  if (level == 0 && !root_block.get(inner_.bytes)) return Walk::there;
+  const auto together = alloc::Placement::together;
+  if (!right_block.get(leaf_.bytes, is_leaf ? alloc::Placement::anywhere : together)) {
+    return Walk::there;
+  }
+  if (level == 0 && !root_block.get(inner_.bytes, together)) return Walk::there;
 
   base::LockSet locks;
   const bool locked = (level == 0 ? locks.try_lock(lock_of(c_.root_word), path.root_version)

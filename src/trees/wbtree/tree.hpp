@@ -95,8 +95,9 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
     ~Reserved() {
       if (block_ != 0) c_.heap.recycle(block_);
     }
-    [[nodiscard]] bool get(std::size_t bytes) {
-      if (block_ == 0) block_ = c_.reserve(bytes);
+    [[nodiscard]] bool get(std::size_t bytes,
+                           alloc::Placement placement = alloc::Placement::anywhere) {
+      if (block_ == 0) block_ = c_.reserve(bytes, placement);
       return block_ != 0;
     }
     [[nodiscard]] Offset block() const { return block_; }
