@@ -125,7 +125,9 @@ class Pool {
   // copies. O(pool). No writer may run meanwhile.
   [[nodiscard]] Result<CheckReport> check() const;
 
-  // Releases this handle; errors of the last write-back come out here and not in the destructor.
+  // Releases this handle. If it is the last one on the pool (no Index is left either), the file is
+  // marked clean now and a failed write-back is the error; otherwise that happens, and an error is
+  // lost, when the last handle goes.
   Result<void> close();
 
   Pool(const Pool&) = default;

@@ -265,8 +265,8 @@ std::string lose(const std::string& spec, std::uint64_t flush, std::uint64_t fen
              {.random_images = 4, .deep = false, .lost_flush = flush, .lost_fence = fence});
   rig.preload(ops_of<K>(Do::insert, numbers(0, 30)));
   rig.open();
-  rig.run(ops_of<K>(Do::insert, numbers(30, 50)));
-  rig.run(ops_of<K>(Do::remove, numbers(0, 12)));
+  rig.run(ops_of<K>(Do::insert, numbers(30, 42)));
+  rig.run(ops_of<K>(Do::remove, numbers(0, 7)));
   rig.close();
   return rig.problem;
 }

@@ -55,12 +55,13 @@ struct Shape {
 
 constexpr Shape make_shape(NodeKind kind, std::uint32_t bytes) {
   if (kind == NodeKind::slot_only) return {kind, bytes, 7, 16};
-  std::uint32_t capacity = (bytes - 16) / sizeof(Entry);
+  constexpr auto kEntryBytes = static_cast<std::uint32_t>(sizeof(Entry));
+  std::uint32_t capacity = (bytes - 16) / kEntryBytes;
   std::uint32_t entries_at = 16;
   if (capacity > kMaxEntries) capacity = kMaxEntries;
   if (kind == NodeKind::slot_bitmap) {
     const auto start = [](std::uint32_t n) { return kSlotsAt + (1 + n + 15) / 16 * 16; };
-    while (start(capacity) + capacity * sizeof(Entry) > bytes) --capacity;
+    while (start(capacity) + capacity * kEntryBytes > bytes) --capacity;
     entries_at = start(capacity);
   }
   return {kind, bytes, capacity, entries_at};
