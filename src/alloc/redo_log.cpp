@@ -17,15 +17,25 @@ using pmem::Word;
 
 constexpr std::uint64_t kOpMask = 7;
 
-std::uint64_t checksum_of(Word head, std::span<const Redo::Entry> entries) {
-  return XXH3_64bits_withSeed(entries.data(), entries.size_bytes(), head);
-}
-
 Offset offset_of(const Redo::Entry& entry) {
   return entry.where & ~kOpMask;
 }
 
+Redo::Op op_of(const Redo::Entry& entry) {
+  return static_cast<Redo::Op>(entry.where & kOpMask);
+}
+
 }  // namespace
+
+// The entries are legal: covered bytes lie in the pool.
+std::uint64_t RedoLog::checksum_of(Word head, std::span<const Redo::Entry> entries) const {
+  std::uint64_t sum = XXH3_64bits_withSeed(entries.data(), entries.size_bytes(), head);
+  for (const Redo::Entry& entry : entries) {
+    if (op_of(entry) != Redo::Op::cover) continue;
+    sum = XXH3_64bits_withSeed(medium_.at(offset_of(entry)), entry.value, sum);
+  }
+  return sum;
+}
 
 std::size_t RedoLog::claim_lane() {
   // Threads start at their own lane, so that they rarely meet.
@@ -49,8 +59,9 @@ std::size_t RedoLog::claim_lane() {
 bool RedoLog::legal(std::span<const Redo::Entry> entries) const {
   for (const Redo::Entry& entry : entries) {
     const Offset at = offset_of(entry);
-    if ((entry.where & kOpMask) > static_cast<std::uint64_t>(Redo::Op::clear_bits) ||
-        at < pmem::kDirectoryAt || !medium_.contains(at, sizeof(Word)) ||
+    const bool cover = op_of(entry) == Redo::Op::cover;
+    if ((entry.where & kOpMask) > static_cast<std::uint64_t>(Redo::Op::cover) ||
+        at < pmem::kDirectoryAt || !medium_.contains(at, cover ? entry.value : sizeof(Word)) ||
         (at >= pmem::kLanesAt && at < pmem::kHeapAt)) {
       return false;
     }
@@ -91,7 +102,7 @@ void RedoLog::apply(std::span<const Redo::Entry> entries) {
     Word* const word = medium_.at<Word>(offset_of(entry));
     const std::atomic_ref<Word> target(*word);
     // Release: optimistic readers, see base/version_lock.hpp.
-    switch (static_cast<Redo::Op>(entry.where & kOpMask)) {
+    switch (op_of(entry)) {
       case Redo::Op::store:
         target.store(entry.value, std::memory_order_release);
         break;
@@ -101,11 +112,14 @@ void RedoLog::apply(std::span<const Redo::Entry> entries) {
       case Redo::Op::clear_bits:
         target.fetch_and(~entry.value, std::memory_order_release);
         break;
+      case Redo::Op::cover:
+        break;
     }
   }
   for (const Redo::Entry& entry : entries) {
     // Neighbouring entries share lines: flush each run of them once.
     const Offset line = offset_of(entry) / pmem::kLine;
+    if (op_of(entry) == Redo::Op::cover) continue;
     if (line != last_line) medium_.flush(medium_.at(offset_of(entry)), sizeof(Word));
     last_line = line;
   }
@@ -121,12 +135,8 @@ Result<std::uint32_t> RedoLog::recover() {
     const bool fits = count <= Redo::kMax;
     const std::span<const Redo::Entry> entries(reinterpret_cast<const Redo::Entry*>(words + 2),
                                                fits ? count : 0);
-    if (fits && words[1] == checksum_of(head, entries)) {
-      if (!legal(entries)) {
-        return std::unexpected(Error{Code::corrupt, "redo lane " + std::to_string(index) +
-                                                        " names a word outside the pool: restore "
-                                                        "the pool from a copy"});
-      }
+    // A torn record may name anything: it is followed only where it stays inside the pool.
+    if (fits && legal(entries) && words[1] == checksum_of(head, entries)) {
       apply(entries);
       ++applied;
       medium_.fence();  // as R2: a crash in recovery finds the record again

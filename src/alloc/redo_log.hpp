@@ -2,16 +2,18 @@
 //
 // A record goes to a lane, a fixed piece of the pool that one operation holds while it commits.
 //   R1  write the record (absolute values; bits are set and cleared idempotently), flush; FENCE.
-//       The caller's own flushes before commit() are covered by this fence.
+//       What the caller wrote and flushed before (a new node, a key record) may reach the medium
+//       later than the record. So a record covers it: its bytes go into the checksum, and a record
+//       whose covered bytes are not all there is as good as torn. It saves a fence before R1.
 //   R2  apply it in place, flush; FENCE
 //   R3  truncate the lane, flush; FENCE
 // A crash before R1's fence leaves a record whose checksum fails (nothing happened) or a whole one;
 // after it, recovery applies the record again: R2 is idempotent. R3 is durable before the caller
 // unlocks, so no record is ever older than a later change of the words that it names.
 //
-// Lane: word 0: 0, or count << 32 | sequence (32 bits); word 1: XXH3 of word 0 and the entries;
-// then entries {offset | op, value}. Word 0 and the checksum must both fit the entries, so torn and
-// reordered write-backs (the `disk` domain) are noticed.
+// Lane: word 0: 0, or count << 32 | sequence (32 bits); word 1: XXH3 of word 0, the entries and the
+// covered bytes; then entries {offset | op, value}. Word 0 and the checksum must both fit the
+// entries, so torn and reordered write-backs (the `disk` domain) are noticed.
 #pragma once
 
 #include <array>
@@ -30,7 +32,7 @@ namespace everleaf::alloc {
 // A record in the making, on the stack.
 class Redo {
  public:
-  enum class Op : std::uint8_t { store = 0, set_bits = 1, clear_bits = 2 };
+  enum class Op : std::uint8_t { store = 0, set_bits = 1, clear_bits = 2, cover = 3 };
   struct Entry {
     std::uint64_t where;  // offset of an aligned word, its low bits the Op
     std::uint64_t value;
@@ -45,6 +47,10 @@ class Redo {
   // Words of the allocator, counted apart.
   void set_bits(pmem::Offset word, std::uint64_t bits) { push(word, Op::set_bits, bits); }
   void clear_bits(pmem::Offset word, std::uint64_t bits) { push(word, Op::clear_bits, bits); }
+
+  // The record counts only if these bytes are as they are now. The caller has flushed them, they
+  // are aligned to 8, and nobody (nor this record) changes them before commit() returns.
+  void cover(pmem::Offset at, std::size_t bytes) { push(at, Op::cover, bytes); }
 
   [[nodiscard]] std::span<const Entry> entries() const { return {entries_.data(), count_}; }
   // More entries than a lane holds: only a damaged tree can need that.
@@ -80,6 +86,8 @@ class RedoLog {
 
  private:
   void apply(std::span<const Redo::Entry> entries);
+  [[nodiscard]] std::uint64_t checksum_of(pmem::Word head,
+                                          std::span<const Redo::Entry> entries) const;
   [[nodiscard]] bool legal(std::span<const Redo::Entry> entries) const;
   [[nodiscard]] pmem::Word* lane(std::size_t index) const {
     return medium_.at<pmem::Word>(pmem::kLanesAt + index * pmem::kLaneBytes);

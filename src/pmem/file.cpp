@@ -75,7 +75,7 @@ Result<Descriptor> Descriptor::open(const std::filesystem::path& path, int flags
 
 Descriptor::~Descriptor() {
   if (fd_ < 0) return;
-  {
+  if (locked_) {
     const base::MutexGuard guard(open_here().mutex);
     const auto mine = open_here().files.find(identity(fd_));
     if (mine != open_here().files.end()) open_here().files.erase(mine);
@@ -83,12 +83,13 @@ Descriptor::~Descriptor() {
   ::close(fd_);
 }
 
-Result<void> lock(const Descriptor& file, bool exclusive, const std::filesystem::path& path) {
+Result<void> Descriptor::lock(bool exclusive, const std::filesystem::path& path) {
   const base::MutexGuard guard(open_here().mutex);
-  const auto id = identity(file.get());
+  const auto id = identity(fd_);
   // flock belongs to the open file, not to the process: a second open here conflicts as well.
-  if (::flock(file.get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) {
+  if (::flock(fd_, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) {
     open_here().files.insert(id);
+    locked_ = true;
     return {};
   }
   if (errno != EWOULDBLOCK)

@@ -19,22 +19,24 @@ class Descriptor {
                                  unsigned permissions = 0666);
   Descriptor() = default;
   explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor(Descriptor&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), locked_(std::exchange(other.locked_, false)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(locked_, other.locked_);
     return *this;
   }
   ~Descriptor();
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
+  // Locks the file until it is closed: exclusively, or shared with other readers. locked /
+  // locked_here.
+  Result<void> lock(bool exclusive, const std::filesystem::path& path);
 
  private:
   int fd_ = -1;
+  bool locked_ = false;
 };
-
-// Locks the file until it is closed: exclusively, or shared with other readers. locked /
-// locked_here.
-Result<void> lock(const Descriptor& file, bool exclusive, const std::filesystem::path& path);
 
 // Reserves storage for [from, to): a full disk is an error here, never a SIGBUS later.
 Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to);

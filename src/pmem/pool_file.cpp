@@ -71,7 +71,7 @@ Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem:
     return std::unexpected(Error{Code::not_a_pool, path.string() + " is not a regular file"});
   }
   pool->file_ = std::move(*file);
-  if (auto locked = lock(pool->file_, !pool->read_only_, path); !locked) {
+  if (auto locked = pool->file_.lock(!pool->read_only_, path); !locked) {
     return std::unexpected(locked.error());
   }
   auto bytes = size_of(pool->file_);
@@ -136,7 +136,7 @@ Result<std::unique_ptr<PoolFile>> PoolFile::create(const std::filesystem::path& 
     return std::unexpected(file.error());
   }
   pool->file_ = std::move(*file);
-  if (auto locked = lock(pool->file_, true, path); !locked) return std::unexpected(locked.error());
+  if (auto locked = pool->file_.lock(true, path); !locked) return std::unexpected(locked.error());
   if (auto backed = allocate(pool->file_, 0, kMinPoolBytes); !backed) {
     return std::unexpected(backed.error());
   }

@@ -65,7 +65,9 @@ Result<pmem::Offset> Directory::prepare(const IndexInfo& info, alloc::Redo& reco
     std::ranges::copy(info.spec, e.spec.begin());
     e.root = 0;
     e.checksum = checksum_of(e);
-    medium_.flush(&e, sizeof e);  // durable by the record's first fence
+    medium_.flush(&e, sizeof e);
+    record.cover(medium_.offset_of(&e) + kSummedFrom, kSummedTo - kSummedFrom);
+    record.cover(medium_.offset_of(&e.checksum), sizeof e.checksum);
     record.store(medium_.offset_of(&e.state), 1, 0);
     return medium_.offset_of(&e.root);
   }

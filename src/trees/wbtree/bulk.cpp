@@ -49,7 +49,7 @@ bool WbTree<Keys>::fill_leaf(Node node, Entries entries, alloc::Redo& record, Bl
     c_.medium.store(&node.entry(i)->key, word);
     c_.medium.store(&node.entry(i)->value, entries[i].value);
     slots.insert(i, i);
-    used |= Word{1} << (i + 1);
+    used |= node.bit(i);
   }
   for (unsigned i = 0; node.kind() != NodeKind::bitmap_only && i < node.slot_words(); ++i) {
     c_.medium.store(node.slot_word(i), slots.word(i));
@@ -75,7 +75,7 @@ bool WbTree<Keys>::link_last(const Path& path, Offset fresh, Word separator, all
   }
   const Offset root = blocks.get(inner_.bytes, record, alloc::Placement::together);
   if (root == 0) return false;
-  fill_root(inner(root), last, separator, fresh);
+  fill_root(record, inner(root), last, separator, fresh);
   record.store(c_.root_word, root | 1);
   return true;
 }
@@ -138,6 +138,7 @@ typename WbTree<Keys>::Walk WbTree<Keys>::append_leaf(Entries entries,
     if (!link_last(path, fresh, separator, record, blocks)) return leave(Walk::there);
   }
   outcome = Outcome::corrupt;
+  c_.medium.fence();  // leaf and key records before the record: too many to cover one by one
   if (!sound || !c_.redo.commit(record)) return leave(Walk::there);
   blocks.keep();
   outcome = c_.medium.failed() ? Outcome::io_error : Outcome::done;

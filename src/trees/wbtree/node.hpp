@@ -106,6 +106,11 @@ class Node {
     }
     return bits;
   }
+  // The bitmap's bit of an entry: none in slot-only nodes, none for a damaged entry number.
+  [[nodiscard]] Word bit(unsigned entry_number) const {
+    const bool has_bit = kind() != NodeKind::slot_only && entry_number < shape_->capacity;
+    return has_bit ? Word{1} << (entry_number + 1) : 0;
+  }
   // An entry that is not in use; the node is not full.
   [[nodiscard]] unsigned free_entry(Word control) const {
     return static_cast<unsigned>(std::countr_one(used(control)));

@@ -20,7 +20,8 @@ Outcome create(Context context, const base::Spec& canonical, KeyType, alloc::Red
       context.medium.store(leaf.slot_word(i), 0);
     }
   }
-  context.medium.flush(leaf.base(), shape.entries_at);  // durable by the record's first fence
+  context.medium.flush(leaf.base(), shape.entries_at);
+  record.cover(block, shape.entries_at);
   context.heap.activate(record, block);
   record.store(context.root_word, block);
   return Outcome::done;

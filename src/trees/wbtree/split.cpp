@@ -31,8 +31,8 @@ Outcome WbTree<Keys>::make_room(const Probe& probe) {
 // Writes the upper part of `node` into the fresh node `right`, and says what stays. `keep` entries
 // stay; of an inner node, entry number `keep` moves up to the parent.
 template <class Keys>
-void WbTree<Keys>::fill_right(Node node, Node right, const Slots& slots, unsigned keep,
-                              Halves& halves) {
+void WbTree<Keys>::fill_right(alloc::Redo& record, Node node, Node right, const Slots& slots,
+                              unsigned keep, Halves& halves) {
   const bool is_leaf = &node.shape() == &leaf_;
   const unsigned first = is_leaf ? keep : keep + 1;
   const unsigned moved = slots.count() - first;
@@ -44,7 +44,7 @@ void WbTree<Keys>::fill_right(Node node, Node right, const Slots& slots, unsigne
     c_.medium.store(&right.entry(i)->key, node.key(from));
     c_.medium.store(&right.entry(i)->value, node.value(from));
     order.insert(i, i);
-    used |= Word{1} << (i + 1);
+    used |= right.bit(i);
   }
   if (right.kind() != NodeKind::bitmap_only) {
     for (unsigned i = 0; i < right.slot_words(); ++i) {
@@ -55,13 +55,15 @@ void WbTree<Keys>::fill_right(Node node, Node right, const Slots& slots, unsigne
     c_.medium.store(right.control_word(), used | Node::empty_control(right.kind()));
   }
   c_.medium.store(right.link_word(), is_leaf ? node.link() : node.value(slots.at(keep)));
-  c_.medium.flush(right.base(), right.shape().entries_at + moved * sizeof(Entry));
+  const std::size_t bytes = right.shape().entries_at + moved * sizeof(Entry);
+  c_.medium.flush(right.base(), bytes);
+  record.cover(c_.medium.offset_of(right.base()), bytes);
 
   halves.left.clear();
   Word kept = 0;
   for (unsigned i = 0; i < keep; ++i) {
     halves.left.insert(i, slots.at(i));
-    kept |= Word{1} << (slots.at(i) + 1);
+    kept |= node.bit(slots.at(i));
   }
   halves.left_control = kept | Node::empty_control(node.kind());
   halves.separator = node.key(slots.at(keep));
@@ -81,6 +83,7 @@ Outcome WbTree<Keys>::own_separator(Halves& halves, Reserved& block, alloc::Redo
       return Outcome::out_of_space;
     }
     halves.separator = keys_.write_record(block.block(), separator, inner_.kind);
+    record.cover(block.block(), Keys::record_bytes(separator));
     c_.heap.activate(record, block.block());
   }
   return Outcome::done;
@@ -96,16 +99,18 @@ void WbTree<Keys>::link_child(alloc::Redo& record, Node parent, unsigned positio
   const unsigned u = parent.free_entry(control);
   c_.medium.store(&parent.entry(u)->key, separator);
   c_.medium.store(&parent.entry(u)->value, child);
-  c_.medium.flush(parent.entry(u), sizeof(Entry));  // durable by the record's first fence
+  c_.medium.flush(parent.entry(u), sizeof(Entry));
+  record.cover(c_.medium.offset_of(parent.entry(u)), sizeof(Entry));
   slots.insert(position, u);
   log_slots(record, parent, slots);
   if (parent.kind() != NodeKind::slot_only) {
-    record.store(c_.medium.offset_of(parent.control_word()), control | Word{1} << (u + 1) | 1);
+    record.store(c_.medium.offset_of(parent.control_word()), control | parent.bit(u) | 1);
   }
 }
 
 template <class Keys>
-void WbTree<Keys>::fill_root(Node root, Offset left, Word separator, Offset right) {
+void WbTree<Keys>::fill_root(alloc::Redo& record, Node root, Offset left, Word separator,
+                             Offset right) {
   Slots slots;
   slots.clear();
   slots.insert(0, 0);
@@ -116,7 +121,9 @@ void WbTree<Keys>::fill_root(Node root, Offset left, Word separator, Offset righ
   }
   if (root.kind() != NodeKind::slot_only) c_.medium.store(root.control_word(), 3);
   c_.medium.store(root.link_word(), left);
-  c_.medium.flush(root.base(), root.shape().entries_at + sizeof(Entry));
+  const std::size_t bytes = root.shape().entries_at + sizeof(Entry);
+  c_.medium.flush(root.base(), bytes);
+  record.cover(c_.medium.offset_of(root.base()), bytes);
 }
 
 template <class Keys>
@@ -163,7 +170,7 @@ typename WbTree<Keys>::Walk WbTree<Keys>::split(const Path& path, unsigned level
   Halves halves;
   alloc::Redo record;
   const Node right(c_.medium.at(right_block.block()), node.shape());
-  fill_right(node, right, slots, rising ? n - 1 : n / 2, halves);
+  fill_right(record, node, right, slots, rising ? n - 1 : n / 2, halves);
   outcome = own_separator(halves, separator_block, record, is_leaf);
   if (outcome != Outcome::done) {
     locks.release(false);
@@ -173,7 +180,7 @@ typename WbTree<Keys>::Walk WbTree<Keys>::split(const Path& path, unsigned level
   log_slots_and_control(record, node, halves);
   if (is_leaf) record.store(c_.medium.offset_of(node.link_word()), right_block.block());
   if (level == 0) {
-    fill_root(inner(root_block.block()), step.node, halves.separator, right_block.block());
+    fill_root(record, inner(root_block.block()), step.node, halves.separator, right_block.block());
     c_.heap.activate(record, root_block.block());
     record.store(c_.root_word, root_block.block() | (path.depth + 1));
   } else {
@@ -207,8 +214,8 @@ template WbTree<U64Keys>::Walk WbTree<U64Keys>::split(const Path&, unsigned, con
                                                       Outcome&);
 template WbTree<BytesKeys>::Walk WbTree<BytesKeys>::split(const Path&, unsigned, const Probe&,
                                                           Outcome&);
-template void WbTree<U64Keys>::fill_root(Node, Offset, Word, Offset);
-template void WbTree<BytesKeys>::fill_root(Node, Offset, Word, Offset);
+template void WbTree<U64Keys>::fill_root(alloc::Redo&, Node, Offset, Word, Offset);
+template void WbTree<BytesKeys>::fill_root(alloc::Redo&, Node, Offset, Word, Offset);
 template void WbTree<U64Keys>::link_child(alloc::Redo&, Node, unsigned, Word, Offset);
 template void WbTree<BytesKeys>::link_child(alloc::Redo&, Node, unsigned, Word, Offset);
 

@@ -144,12 +144,13 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
     Word separator;     // a key word of the split node
     Word last_of_left;  // leaves: the largest key that stays
   };
-  void fill_right(Node node, Node right, const Slots& slots, unsigned keep, Halves& halves);
+  void fill_right(alloc::Redo& record, Node node, Node right, const Slots& slots, unsigned keep,
+                  Halves& halves);
   Outcome own_separator(Halves& halves, Reserved& block, alloc::Redo& record, bool is_leaf);
   void link_child(alloc::Redo& record, Node parent, unsigned position, Word separator,
                   Offset child);
   void log_slots_and_control(alloc::Redo& record, Node node, const Halves& halves) const;
-  void fill_root(Node root, Offset left, Word separator, Offset right);
+  void fill_root(alloc::Redo& record, Node root, Offset left, Word separator, Offset right);
 
   // --- unlink.cpp ---
   Walk unlink(const Probe& probe, Outcome& outcome);

@@ -101,7 +101,7 @@ bool WbTree<Keys>::drop_child(const Path& path, Unlinking& u, alloc::Redo& recor
   slots.erase(dropped);
   log_slots(record, node, slots);
   if (node.kind() != NodeKind::slot_only) {
-    const Word after = (control & ~(Word{1} << (entry + 1))) | 1;
+    const Word after = (control & ~node.bit(entry)) | 1;
     record.store(c_.medium.offset_of(node.control_word()), after);
   }
   if (step.position == 0) record.store(c_.medium.offset_of(node.link_word()), first);

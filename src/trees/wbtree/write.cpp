@@ -71,7 +71,7 @@ Outcome WbTree<Keys>::insert_entry(Node node, Hit& hit, Key key, Reserved& recor
                                    std::uint64_t value) {
   const unsigned u = node.free_entry(hit.control);
   if (node.kind() != NodeKind::bitmap_only) hit.slots.insert(hit.position, u);
-  const Word added = node.kind() == NodeKind::slot_only ? 0 : Word{1} << (u + 1);
+  const Word added = node.bit(u);
   const Word after = hit.control | added | Node::empty_control(node.kind());
   Word word = 0;
   if constexpr (Keys::kRecords) {
@@ -89,6 +89,8 @@ Outcome WbTree<Keys>::insert_entry(Node node, Hit& hit, Key key, Reserved& recor
     // P5: the record's allocation and the leaf change together.
     write_entry();
     alloc::Redo redo;
+    redo.cover(record.block(), Keys::record_bytes(key));
+    redo.cover(c_.medium.offset_of(entry), sizeof(Entry));
     c_.heap.activate(redo, record.block());
     if (node.kind() != NodeKind::bitmap_only) log_slots(redo, node, hit.slots);
     if (node.kind() != NodeKind::slot_only) {
@@ -213,7 +215,7 @@ template <class Keys>
 Outcome WbTree<Keys>::remove_entry(Node node, Hit& hit) {
   const Word key = node.key(hit.entry);
   if (node.kind() != NodeKind::bitmap_only) hit.slots.erase(hit.position);
-  const Word bit = node.kind() == NodeKind::slot_only ? 0 : Word{1} << (hit.entry + 1);
+  const Word bit = node.bit(hit.entry);
   const Word after = (hit.control & ~bit) | Node::empty_control(node.kind());
   if constexpr (Keys::kRecords) {
     // P5: the record's freeing and the leaf change together.
