@@ -107,7 +107,8 @@ class Judge {
         if (!wrong.empty()) return;
         seen->make(kind, random_, second);
         wrong = inner.judge(second, expected);
-        if (!wrong.empty()) wrong = "crash in recovery (" + std::string(to_string(kind)) + "): " + wrong;
+        if (!wrong.empty())
+          wrong = "crash in recovery (" + std::string(to_string(kind)) + "): " + wrong;
       }
     });
     seen = &shadow;
@@ -193,13 +194,14 @@ class Judge {
 };
 
 struct RigOptions {
-  std::size_t every = 1;          // of the fences that change no structure, how many are judged
+  std::size_t every = 1;            // of the fences that change no structure, how many are judged
   std::size_t structure_every = 1;  // of the others
-  std::size_t random_images = 3;  // at each fence, besides durable and noted
-  bool around_growth = false;     // only while the pool grows, and a little longer
-  std::size_t keep = 0;           // images, after plain operations, for kept()
-  bool deep = true;               // nested crashes, second recovery, read-only open
-  std::uint64_t lost_flush = 0;   // canaries: the n-th after open() does not happen
+  std::size_t random_images = 3;    // at each fence, besides durable and noted
+  std::size_t thinner = scale() < 0.5 ? 4 : 1;  // sanitizers look at fewer fences
+  bool around_growth = false;                   // only while the pool grows, and a little longer
+  std::size_t keep = 0;                         // images, after plain operations, for kept()
+  bool deep = true;                             // nested crashes, second recovery, read-only open
+  std::uint64_t lost_flush = 0;                 // canaries: the n-th after open() does not happen
   std::uint64_t lost_fence = 0;
 };
 
@@ -219,7 +221,8 @@ class Rig {
   void preload(const std::vector<Op<K>>& ops) {
     Pool pool = Pool::open(path(), small_pool()).value();
     auto index = pool.index<K>(kIndexName, spec_).value();
-    for (const Op<K>& op : ops) ASSERT_EQ(test::apply<K>(index, op), apply<K>(expected_.acknowledged, op));
+    for (const Op<K>& op : ops)
+      ASSERT_EQ(test::apply<K>(index, op), apply<K>(expected_.acknowledged, op));
     ASSERT_TRUE(pool.close());
   }
 
@@ -284,7 +287,8 @@ class Rig {
     expected_.loading = &entries;
     what_ = "bulk_load";
     const Outcome outcome = index_->bulk_load(entries, fill);
-    if (outcome != Outcome::done) problem = "bulk_load: " + std::string(everleaf::to_string(outcome));
+    if (outcome != Outcome::done)
+      problem = "bulk_load: " + std::string(everleaf::to_string(outcome));
     expected_.loading = nullptr;
     for (const auto& entry : entries) expected_.acknowledged.emplace(entry.key, entry.value);
   }
@@ -318,7 +322,8 @@ class Rig {
       const bool rare = expected_.headers || expected_.creating;
       // An entry with a key record takes or frees one block, a change of structure more.
       const bool structure = shadow_->redo_blocks() > (std::is_same_v<K, Bytes> ? 1U : 0U);
-      const std::size_t every = structure ? options_.structure_every : options_.every;
+      const std::size_t every =
+          (structure ? options_.structure_every : options_.every) * options_.thinner;
       if (!rare && !random_.one_in(every)) return;
     }
     using Image = Shadow::Image;

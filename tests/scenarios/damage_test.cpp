@@ -10,6 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -21,17 +24,27 @@ namespace {
 
 constexpr unsigned kHangSeconds = 120;
 
-// What the watchdog says when it ends the process.
+// What is said when the process ends before the test does: how to do it again.
 char g_doing[256];
 
-void hang(int) {
+void tell() {
   (void)!::write(2, g_doing, std::strlen(g_doing));
-  ::_exit(9);
+}
+
+void end(int signal) {
+  tell();
+  (void)::signal(signal, SIG_DFL);
+  (void)::raise(signal);
 }
 
 void watch(const std::string& doing) {
-  std::snprintf(g_doing, sizeof g_doing, "hangs: %s\n", doing.c_str());
-  (void)::signal(SIGALRM, hang);
+  std::snprintf(g_doing, sizeof g_doing, "crashes or hangs: %s\n", doing.c_str());
+  (void)::signal(SIGALRM, end);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_set_death_callback(tell);
+#else
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE}) (void)::signal(signal, end);
+#endif
   ::alarm(kHangSeconds);
 }
 
@@ -92,9 +105,12 @@ class File {
   FileView view_;
 };
 
-std::string name(Code code) { return std::string(to_string(code)); }
+std::string name(Code code) {
+  return std::string(to_string(code));
+}
 
-// --- Whole files -----------------------------------------------------------------------------------
+// --- Whole files
+// -----------------------------------------------------------------------------------
 
 class Header : public ::testing::Test {
  protected:
@@ -179,7 +195,8 @@ TEST_F(Header, ImpossibleFrontier) {
   }
 }
 
-// --- Requests --------------------------------------------------------------------------------------
+// --- Requests
+// --------------------------------------------------------------------------------------
 
 class Requests : public Header {
  protected:
@@ -294,7 +311,8 @@ TEST_F(Requests, ReadOnlyPoolTakesNoWrites) {
   EXPECT_EQ(refusal_of_index(pool, "new", spec_), name(Code::not_found));
 }
 
-// --- Random damage ---------------------------------------------------------------------------------
+// --- Random damage
+// ---------------------------------------------------------------------------------
 
 class Damage : public EveryTree {};
 
@@ -311,17 +329,29 @@ std::vector<std::size_t> words_in_use(const std::vector<std::byte>& bytes) {
 void damage(std::vector<std::byte>& bytes, const std::vector<std::size_t>& in_use, Random& random) {
   for (std::uint64_t n = 1 + random.below(6); n != 0; --n) {
     const bool anywhere = random.one_in(8);
-    const std::size_t at = anywhere ? random.below(bytes.size() / 8) * 8
-                                    : in_use[random.below(in_use.size())];
+    const std::size_t at =
+        anywhere ? random.below(bytes.size() / 8) * 8 : in_use[random.below(in_use.size())];
     pmem::Word word = 0;
     std::memcpy(&word, &bytes[at], sizeof word);
     switch (random.below(6)) {
-      case 0: word ^= std::uint64_t{1} << random.below(64); break;
-      case 1: word = random.word(); break;
-      case 2: word = 0; break;
-      case 3: word = ~std::uint64_t{0}; break;
-      case 4: word += 64 * (random.below(9) - 4); break;
-      default: std::memcpy(&word, &bytes[in_use[random.below(in_use.size())]], sizeof word); break;
+      case 0:
+        word ^= std::uint64_t{1} << random.below(64);
+        break;
+      case 1:
+        word = random.word();
+        break;
+      case 2:
+        word = 0;
+        break;
+      case 3:
+        word = ~std::uint64_t{0};
+        break;
+      case 4:
+        word += 64 * (random.below(9) - 4);
+        break;
+      default:
+        std::memcpy(&word, &bytes[in_use[random.below(in_use.size())]], sizeof word);
+        break;
     }
     std::memcpy(&bytes[at], &word, sizeof word);
   }
@@ -340,8 +370,7 @@ void use(Pool& pool, Random& random) {
   (void)index->scan_back(std::nullopt, 10000, out);
   (void)index->check();
   for (int i = 0; i < 60; ++i) {
-    const Owned<K> key =
-        random.one_in(2) ? Keys<K>::odd(random) : Keys<K>::nth(random.below(2000));
+    const Owned<K> key = random.one_in(2) ? Keys<K>::odd(random) : Keys<K>::nth(random.below(2000));
     (void)index->find(key);
     (void)apply<K>(*index, random_op<K>(random, key));
     if (i % 20 == 0) (void)index->scan(key, 50, out);

@@ -1,6 +1,6 @@
 // Crash images at the fences: each persist step and crash case of a tree's README is reached by one
-// of these workloads, for every tree. Headers, redo records and the heap's words are crashed into on
-// the way. Where the cases of wbtree are reached:
+// of these workloads, for every tree. Headers, redo records and the heap's words are crashed into
+// on the way. Where the cases of wbtree are reached:
 //
 //   P1 P2 P3, A1 A2      PlainInsertsAndRemoves (A2: the images after P1, whose judge works on)
 //   P4, A3               RepairOfACrashedNode
@@ -246,7 +246,7 @@ TEST_P(FenceImages, LargeKeys) {
   rig.open();
   std::vector<std::string> keys;
   for (const std::size_t bytes : {16379, 16380, 16381, 17000, 40000, 65404, 65405, 65536}) {
-    keys.push_back(std::string(bytes, 'L') );
+    keys.push_back(std::string(bytes, 'L'));
   }
   keys.push_back("L" + std::string(30000, '\xFF'));
   for (const auto& key : keys) rig.run({Do::insert, key, key.size()});
@@ -257,12 +257,14 @@ TEST_P(FenceImages, LargeKeys) {
   expect_sound(rig, seed);
 }
 
-// --- Canaries: a lost flush or fence is found ------------------------------------------------------
+// --- Canaries: a lost flush or fence is found
+// ------------------------------------------------------
 
 template <class K>
 std::string lose(const std::string& spec, std::uint64_t flush, std::uint64_t fence) {
-  Rig<K> rig(spec, 7,
-             {.random_images = 4, .deep = false, .lost_flush = flush, .lost_fence = fence});
+  Rig<K> rig(
+      spec, 7,
+      {.random_images = 4, .thinner = 1, .deep = false, .lost_flush = flush, .lost_fence = fence});
   rig.preload(ops_of<K>(Do::insert, numbers(0, 30)));
   rig.open();
   rig.run(ops_of<K>(Do::insert, numbers(30, 42)));

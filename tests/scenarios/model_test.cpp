@@ -32,12 +32,15 @@ class Pair {
                                            : hit.outcome == Outcome::done && *hit == it->second;
         return same ? "" : "find " + show(key);
       }
-      case 13: return compare_scan<K>(*index_, map_, key, Keys<K>::odd(random), kLimits[value % 6]);
-      case 14: return index_->size() == map_.size() ? "" : "size";
+      case 13:
+        return compare_scan<K>(*index_, map_, key, Keys<K>::odd(random), kLimits[value % 6]);
+      case 14:
+        return index_->size() == map_.size() ? "" : "size";
       case 15:
         if (value % 4 == 0) reopen();
         return {};
-      default: break;
+      default:
+        break;
     }
     static constexpr Do kMix[] = {Do::insert, Do::insert, Do::insert, Do::insert,
                                   Do::insert, Do::upsert, Do::upsert, Do::update,
@@ -52,7 +55,8 @@ class Pair {
   std::string finish() {
     if (std::string wrong = difference<K>(*index_, map_); !wrong.empty()) return wrong;
     reopen();
-    if (std::string wrong = difference<K>(*index_, map_); !wrong.empty()) return "reopened: " + wrong;
+    if (std::string wrong = difference<K>(*index_, map_); !wrong.empty())
+      return "reopened: " + wrong;
     return unsound(*pool_);
   }
 

@@ -74,10 +74,10 @@ TEST_P(Orders, ScansAcrossSplits) {
     for (const auto i : ordered(400, Order::random, random)) tree.insert(i);
     // From every key, and from beside every key.
     for (const auto& [key, value] : tree.map) {
-      for (const std::size_t limit : {std::size_t{0}, std::size_t{1}, std::size_t{7},
-                                      std::size_t{100}, kAll}) {
-        ASSERT_EQ(compare_scan<K>(tree.index, tree.map, key,
-                                  Keys<K>::nth(random.below(400)), limit), "");
+      for (const std::size_t limit :
+           {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{100}, kAll}) {
+        ASSERT_EQ(
+            compare_scan<K>(tree.index, tree.map, key, Keys<K>::nth(random.below(400)), limit), "");
       }
       const Owned<K> near = Keys<K>::near(key, random);
       ASSERT_EQ(compare_scan<K>(tree.index, tree.map, near, near, 100), "");
@@ -126,7 +126,8 @@ TEST_P(Orders, BulkLoadAndCarryOn) {
         for (const auto& entry : entries) tree.map.emplace(entry.key, entry.value);
         tree.expect_same();
         for (int i = 0; i < 300; ++i) {
-          const auto op = random_op<K>(random, Keys<K>::near(Keys<K>::nth(random.below(n + 5)), random));
+          const auto op =
+              random_op<K>(random, Keys<K>::near(Keys<K>::nth(random.below(n + 5)), random));
           ASSERT_EQ(apply<K>(tree.index, op), apply<K>(tree.map, op)) << show<K>(op);
         }
         tree.expect_same();

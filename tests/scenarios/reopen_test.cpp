@@ -31,8 +31,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 class SharedLog {
  public:
   SharedLog()
-      : log_(new(::mmap(nullptr, sizeof(Log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                        -1, 0)) Log) {}
+      : log_(new (::mmap(nullptr, sizeof(Log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                         -1, 0)) Log) {}
   SharedLog(const SharedLog&) = delete;
   SharedLog& operator=(const SharedLog&) = delete;
   ~SharedLog() { ::munmap(log_, sizeof(Log)); }
@@ -46,8 +46,7 @@ class SharedLog {
 template <class K>
 Op<K> operation(std::uint64_t seed, std::uint64_t i) {
   Random random(seed * 1'000'003 + i);
-  const Owned<K> key =
-      random.one_in(4) ? Keys<K>::odd(random) : Keys<K>::nth(random.below(1500));
+  const Owned<K> key = random.one_in(4) ? Keys<K>::odd(random) : Keys<K>::nth(random.below(1500));
   Op<K> op = random_op<K>(random, key);
   if (i % 8192 >= 4096 && op.what == Do::insert) op.what = Do::remove;
   return op;
@@ -137,7 +136,8 @@ TEST_P(Reopen, AfterKill) {
       ASSERT_GE(pid, 0);
       if (pid == 0) child<K>(path, spec, run, map, *log.operator->());
       // Not a matter of timing: any moment is a good one, if only work has begun.
-      while (log->started.load(std::memory_order_acquire) == 0 && ::waitpid(pid, nullptr, WNOHANG) == 0) {
+      while (log->started.load(std::memory_order_acquire) == 0 &&
+             ::waitpid(pid, nullptr, WNOHANG) == 0) {
         std::this_thread::yield();
       }
       std::this_thread::sleep_for(std::chrono::microseconds(random.below(20000)));

@@ -17,7 +17,9 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-const std::byte* as_const_bytes(std::span<std::byte> bytes) { return bytes.data(); }
+const std::byte* as_const_bytes(std::span<std::byte> bytes) {
+  return bytes.data();
+}
 
 }  // namespace
 
@@ -40,8 +42,7 @@ std::span<std::byte> FileView::bytes() const {
 }
 
 void FileView::become(std::span<const std::byte> wanted) {
-  if (bytes().size() != wanted.size() &&
-      ::ftruncate(fd_, static_cast<off_t>(wanted.size())) != 0) {
+  if (bytes().size() != wanted.size() && ::ftruncate(fd_, static_cast<off_t>(wanted.size())) != 0) {
     throw std::runtime_error("ftruncate");
   }
   for (std::size_t at = 0; at < wanted.size(); at += kPage) {
@@ -160,9 +161,15 @@ void Shadow::make(Image kind, Random& random, std::vector<std::byte>& image) {
           take = random.below(8) < density;
         }
         break;
-      case Image::words: take = random.below(8) < density; break;
-      case Image::one: take = i == chosen; break;
-      default: take = i != chosen; break;
+      case Image::words:
+        take = random.below(8) < density;
+        break;
+      case Image::one:
+        take = i == chosen;
+        break;
+      default:
+        take = i != chosen;
+        break;
     }
     if (take) put(changes_[i]);
   }
@@ -170,13 +177,20 @@ void Shadow::make(Image kind, Random& random, std::vector<std::byte>& image) {
 
 std::string_view to_string(Shadow::Image kind) {
   switch (kind) {
-    case Shadow::Image::durable: return "durable";
-    case Shadow::Image::noted: return "noted";
-    case Shadow::Image::live: return "live";
-    case Shadow::Image::lines: return "some lines";
-    case Shadow::Image::words: return "some words";
-    case Shadow::Image::one: return "one word";
-    case Shadow::Image::all_but_one: return "all words but one";
+    case Shadow::Image::durable:
+      return "durable";
+    case Shadow::Image::noted:
+      return "noted";
+    case Shadow::Image::live:
+      return "live";
+    case Shadow::Image::lines:
+      return "some lines";
+    case Shadow::Image::words:
+      return "some words";
+    case Shadow::Image::one:
+      return "one word";
+    case Shadow::Image::all_but_one:
+      return "all words but one";
   }
   return "?";
 }

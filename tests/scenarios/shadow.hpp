@@ -56,12 +56,12 @@ class Shadow final : public pmem::Observer {
   [[nodiscard]] bool grew() const { return grew_; }
 
   enum class Image : std::uint8_t {
-    durable,    // nothing that was not fenced
-    noted,      // everything that was flushed
-    live,       // everything that was stored
-    lines,      // some lines
-    words,      // some words
-    one,        // one word that was not fenced
+    durable,  // nothing that was not fenced
+    noted,    // everything that was flushed
+    live,     // everything that was stored
+    lines,    // some lines
+    words,    // some words
+    one,      // one word that was not fenced
     all_but_one
   };
   void make(Image kind, Random& random, std::vector<std::byte>& image);

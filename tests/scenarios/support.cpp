@@ -58,7 +58,7 @@ std::uint64_t seed() {
 
 Scratch::Scratch()
     : Scratch(::access("/dev/shm", W_OK) == 0 ? std::filesystem::path("/dev/shm")
-                                               : std::filesystem::temp_directory_path()) {}
+                                              : std::filesystem::temp_directory_path()) {}
 
 Scratch::Scratch(const std::filesystem::path& parent) {
   std::string name = parent / "everleaf-test-XXXXXX";
@@ -94,14 +94,22 @@ std::uint64_t Keys<std::uint64_t>::nth(std::uint64_t n) {
 template <>
 std::uint64_t Keys<std::uint64_t>::odd(Random& random) {
   switch (random.below(8)) {
-    case 0: return 0;
-    case 1: return ~std::uint64_t{0};
-    case 2: return random.below(64);
-    case 3: return ~random.below(64);
-    case 4: return std::uint64_t{1} << random.below(64);
-    case 5: return (std::uint64_t{1} << random.below(64)) - 1;
-    case 6: return random.below(300);
-    default: return random.below(200) * 0x0101010101010101ULL;
+    case 0:
+      return 0;
+    case 1:
+      return ~std::uint64_t{0};
+    case 2:
+      return random.below(64);
+    case 3:
+      return ~random.below(64);
+    case 4:
+      return std::uint64_t{1} << random.below(64);
+    case 5:
+      return (std::uint64_t{1} << random.below(64)) - 1;
+    case 6:
+      return random.below(300);
+    default:
+      return random.below(200) * 0x0101010101010101ULL;
   }
 }
 
@@ -126,15 +134,24 @@ template <>
 std::string Keys<Bytes>::odd(Random& random) {
   const auto some = [&random](std::size_t most) { return random.below(most + 1); };
   switch (random.below(10)) {
-    case 0: return {};
-    case 1: return std::string(some(8), '\0');
-    case 2: return std::string(some(8), '\xFF');
-    case 3: return std::string("a\0b", 3) + std::string(some(2), '\0') + char('a' + some(3));
-    case 4: return std::string(200, 'p') + std::to_string(some(40));
-    case 5: return std::string(some(300), 'x');
-    case 6: return "abc" + std::to_string(some(60));
-    case 7: return std::to_string(some(200));
-    case 8: return std::string(1, static_cast<char>(some(255)));
+    case 0:
+      return {};
+    case 1:
+      return std::string(some(8), '\0');
+    case 2:
+      return std::string(some(8), '\xFF');
+    case 3:
+      return std::string("a\0b", 3) + std::string(some(2), '\0') + char('a' + some(3));
+    case 4:
+      return std::string(200, 'p') + std::to_string(some(40));
+    case 5:
+      return std::string(some(300), 'x');
+    case 6:
+      return "abc" + std::to_string(some(60));
+    case 7:
+      return std::to_string(some(200));
+    case 8:
+      return std::string(1, static_cast<char>(some(255)));
     default: {
       std::string key(some(5), '\0');
       for (char& c : key) c = "\0\1\x7F\x80\xFF"[random.below(5)];
@@ -147,13 +164,16 @@ template <>
 std::string Keys<Bytes>::near(const std::string& key, Random& random) {
   std::string other = key.substr(0, kMaxKeyBytes - 3);
   switch (random.below(4)) {
-    case 0: return other + static_cast<char>('0' + random.below(10));
-    case 1: return other + std::string(1 + random.below(3), '\0');
+    case 0:
+      return other + static_cast<char>('0' + random.below(10));
+    case 1:
+      return other + std::string(1 + random.below(3), '\0');
     case 2:
       if (!other.empty()) other.pop_back();
       return other;
     default:
-      if (!other.empty()) other.back() = static_cast<char>(other.back() + (random.one_in(2) ? 1 : -1));
+      if (!other.empty())
+        other.back() = static_cast<char>(other.back() + (random.one_in(2) ? 1 : -1));
       return other;
   }
 }
@@ -165,24 +185,34 @@ KeyType Keys<Bytes>::type() {
 
 std::uint64_t odd_value(Random& random) {
   switch (random.below(5)) {
-    case 0: return 0;
-    case 1: return ~std::uint64_t{0};
-    case 2: return random.below(4);
-    default: return random.word();
+    case 0:
+      return 0;
+    case 1:
+      return ~std::uint64_t{0};
+    case 2:
+      return random.below(4);
+    default:
+      return random.word();
   }
 }
 
 std::string_view to_string(Do what) {
   switch (what) {
-    case Do::insert: return "insert";
-    case Do::update: return "update";
-    case Do::upsert: return "upsert";
-    case Do::remove: return "remove";
+    case Do::insert:
+      return "insert";
+    case Do::update:
+      return "update";
+    case Do::upsert:
+      return "upsert";
+    case Do::remove:
+      return "remove";
   }
   return "?";
 }
 
-std::string show(std::uint64_t key) { return std::to_string(key); }
+std::string show(std::uint64_t key) {
+  return std::to_string(key);
+}
 
 std::string show(const std::string& key) {
   std::string text = "'";
@@ -191,7 +221,8 @@ std::string show(const std::string& key) {
       text += c;
     } else {
       char hex[8];
-      std::snprintf(hex, sizeof hex, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+      std::snprintf(hex, sizeof hex, "\\x%02x",
+                    static_cast<unsigned>(static_cast<unsigned char>(c)));
       text += hex;
     }
   }

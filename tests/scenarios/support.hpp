@@ -149,10 +149,14 @@ Outcome apply(Map<K>& map, const Op<K>& op) {
 template <class K>
 Outcome apply(Index<K>& index, const Op<K>& op) {
   switch (op.what) {
-    case Do::insert: return index.insert(op.key, op.value);
-    case Do::update: return index.update(op.key, op.value);
-    case Do::upsert: return index.upsert(op.key, op.value);
-    case Do::remove: return index.remove(op.key);
+    case Do::insert:
+      return index.insert(op.key, op.value);
+    case Do::update:
+      return index.update(op.key, op.value);
+    case Do::upsert:
+      return index.upsert(op.key, op.value);
+    case Do::remove:
+      return index.remove(op.key);
   }
   return Outcome::corrupt;
 }
@@ -194,8 +198,7 @@ std::string difference(const Index<K>& index, const Map<K>& map, std::size_t ste
   }
   if (std::string wrong = difference<K>(seen, map); !wrong.empty()) return wrong;
   std::vector<Entry<K>> back;
-  if (const Outcome outcome = index.scan_back(std::nullopt, kAll, back);
-      outcome != Outcome::done) {
+  if (const Outcome outcome = index.scan_back(std::nullopt, kAll, back); outcome != Outcome::done) {
     return "scan_back: " + std::string(everleaf::to_string(outcome));
   }
   if (!std::equal(seen.begin(), seen.end(), back.rbegin(), back.rend())) {
@@ -266,7 +269,6 @@ class EveryTree : public ::testing::TestWithParam<Case> {
 }  // namespace everleaf::test
 
 // Runs a suite over every tree, option set and kind of keys.
-#define EVERLEAF_EVERY_TREE(suite)                                                   \
-  INSTANTIATE_TEST_SUITE_P(Trees, suite,                                             \
-                           ::testing::ValuesIn(everleaf::test::every_case()),        \
+#define EVERLEAF_EVERY_TREE(suite)                                                          \
+  INSTANTIATE_TEST_SUITE_P(Trees, suite, ::testing::ValuesIn(everleaf::test::every_case()), \
                            everleaf::test::name_of)

@@ -45,7 +45,8 @@ bool fits(const Event& event, Register& state) {
     case Kind::remove:
       if (!there) return event.outcome == Outcome::absent;
       break;
-    case Kind::upsert: break;
+    case Kind::upsert:
+      break;
   }
   if (event.outcome != Outcome::done) return false;
   state = event.kind == Kind::remove ? Register{} : Register{event.value};
@@ -106,10 +107,18 @@ template <class K>
 Event perform(Index<K>& index, const Owned<K>& key, Kind kind, std::uint64_t value) {
   Event event{kind, value, Outcome::done, now_ns(), 0};
   switch (kind) {
-    case Kind::insert: event.outcome = index.insert(key, value); break;
-    case Kind::update: event.outcome = index.update(key, value); break;
-    case Kind::upsert: event.outcome = index.upsert(key, value); break;
-    case Kind::remove: event.outcome = index.remove(key); break;
+    case Kind::insert:
+      event.outcome = index.insert(key, value);
+      break;
+    case Kind::update:
+      event.outcome = index.update(key, value);
+      break;
+    case Kind::upsert:
+      event.outcome = index.upsert(key, value);
+      break;
+    case Kind::remove:
+      event.outcome = index.remove(key);
+      break;
     case Kind::find: {
       const Lookup hit = index.find(key);
       event.outcome = hit.outcome;
@@ -165,8 +174,8 @@ TEST_P(Threads, HistoriesAreLinearizable) {
         EXPECT_LE(events.size(), 64U);
         EXPECT_TRUE(Linearizer(events).possible(state[which]))
             << "seed " << seed << ", round " << round << ", key " << which;
-        state[which] = events.back().outcome == Outcome::done ? Register{events.back().value}
-                                                              : Register{};
+        state[which] =
+            events.back().outcome == Outcome::done ? Register{events.back().value} : Register{};
       }
       round.fetch_add(1);
     };
@@ -218,8 +227,8 @@ void look_through(const Index<K>& index, const Map<K>& stable, Random& random) {
   if (seen.empty() && !whole) return;
   auto first = up ? stable.lower_bound(from)
                   : (whole ? stable.begin() : stable.lower_bound(seen.front().key));
-  auto last = up ? (whole ? stable.end() : stable.upper_bound(seen.back().key))
-                 : stable.upper_bound(from);
+  auto last =
+      up ? (whole ? stable.end() : stable.upper_bound(seen.back().key)) : stable.upper_bound(from);
   auto entry = seen.begin();
   for (; first != last; ++first) {
     while (entry != seen.end() && entry->key < first->first) ++entry;

@@ -66,9 +66,11 @@ class WbtreeCounts : public ::testing::TestWithParam<std::string> {
 
   void print(const char* operation, std::uint64_t m, double words, double self_copy, double paper_w,
              double lines, double paper_lines) const {
-    std::printf("[ Table 3  ] %s m=%2llu  N_w %.2f, with self-copy %.2f, paper %.2f  N_clf %.2f, paper"
-                " %.2f\n", operation, static_cast<unsigned long long>(m), words, self_copy, paper_w,
-                lines, paper_lines);
+    std::printf(
+        "[ Table 3  ] %s m=%2llu  N_w %.2f, with self-copy %.2f, paper %.2f  N_clf %.2f, paper"
+        " %.2f\n",
+        operation, static_cast<unsigned long long>(m), words, self_copy, paper_w, lines,
+        paper_lines);
   }
 
   Random random_{17};

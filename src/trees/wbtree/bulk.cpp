@@ -149,6 +149,7 @@ typename WbTree<Keys>::Walk WbTree<Keys>::append_leaf(Entries entries,
 
 template <class Keys>
 Outcome WbTree<Keys>::bulk_load(Entries entries, double fill) {
+  if (const Outcome refusal = admit(Key{}); refusal != Outcome::done) return refusal;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (const Outcome refusal = admit(entries[i].key); refusal != Outcome::done) return refusal;
     if (i != 0 && !(entries[i - 1].key < entries[i].key)) return Outcome::not_ascending;

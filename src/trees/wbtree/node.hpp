@@ -22,12 +22,15 @@ struct Slots {
   [[nodiscard]] unsigned count() const { return byte[0]; }
   [[nodiscard]] unsigned at(unsigned position) const { return byte[position + 1]; }  // 0-based
   void clear() { byte.fill(0); }
+  // Both ignore a position that only a damaged node can lead to.
   void insert(unsigned position, unsigned entry) {
+    if (position > count() || count() >= kMaxEntries) return;
     std::memmove(&byte[position + 2], &byte[position + 1], count() - position);
     byte[position + 1] = static_cast<std::uint8_t>(entry);
     ++byte[0];
   }
   void erase(unsigned position) {
+    if (position >= count()) return;
     std::memmove(&byte[position + 1], &byte[position + 2], count() - position - 1);
     --byte[0];
   }
