@@ -1,5 +1,6 @@
 // The `disk` domain on the file system of the build folder: few operations, each of them synced.
 #include "support.hpp"
+#include "trees/pool_state.hpp"
 
 namespace everleaf::test {
 namespace {
@@ -30,6 +31,28 @@ TEST_P(Disk, OperationsAndReopen) {
     auto index = pool.index<K>("index", spec).value();
     EXPECT_EQ(difference<K>(index, map), "") << "seed " << seed;
     EXPECT_EQ(unsound(pool), "");
+  });
+}
+
+// After a failed write-back nothing more is acknowledged; what is there stays readable.
+TEST_P(Disk, AFailedWriteBackIsSticky) {
+  with_keys([]<class K>(const std::string& spec) {
+    const Scratch scratch(std::filesystem::current_path());
+    PoolOptions options = small_pool();
+    options.domain = Domain::disk;
+    options.emulate = true;
+    Pool pool = Pool::open(scratch / "pool", options).value();
+    auto index = pool.index<K>("index", spec).value();
+    const auto first = Keys<K>::nth(1);
+    const auto second = Keys<K>::nth(2);
+    ASSERT_EQ(index.insert(first, 1), Outcome::done);
+    PoolAccess::state(pool).medium().fail();  // what a failed msync does
+    EXPECT_EQ(index.insert(second, 2), Outcome::io_error);
+    EXPECT_EQ(index.update(first, 3), Outcome::io_error);
+    EXPECT_EQ(index.remove(first), Outcome::io_error);
+    EXPECT_EQ(index.sync(), Outcome::io_error);
+    EXPECT_EQ(*index.find(first), 1U);
+    EXPECT_FALSE(pool.index<K>("another", spec));
   });
 }
 
