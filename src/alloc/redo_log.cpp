@@ -16,6 +16,8 @@ using pmem::Offset;
 using pmem::Word;
 
 constexpr std::uint64_t kOpMask = 7;
+// More than the largest key record: a hostile record must not make recovery hash for hours.
+constexpr std::uint64_t kMostCovered = 2 * kMaxKeyBytes;
 
 Offset offset_of(const Redo::Entry& entry) {
   return entry.where & ~kOpMask;
@@ -62,7 +64,7 @@ bool RedoLog::legal(std::span<const Redo::Entry> entries) const {
     const bool cover = op_of(entry) == Redo::Op::cover;
     if ((entry.where & kOpMask) > static_cast<std::uint64_t>(Redo::Op::cover) ||
         at < pmem::kDirectoryAt || !medium_.contains(at, cover ? entry.value : sizeof(Word)) ||
-        (at >= pmem::kLanesAt && at < pmem::kHeapAt)) {
+        (cover && entry.value > kMostCovered) || (at >= pmem::kLanesAt && at < pmem::kHeapAt)) {
       return false;
     }
   }
