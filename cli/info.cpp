@@ -26,7 +26,7 @@ struct IndexRow {
 
 std::vector<IndexRow> rows_of(Pool& pool) {
   std::vector<IndexRow> rows;
-  for (IndexInfo& info : pool.indexes()) {
+  for (IndexInfo& info : value_or_fail(pool.indexes())) {
     const TableChoice choice{info.name, std::string{}, info.key_type};
     Stats stats = with_key_type(info.key_type,
                                 [&]<class K>() { return open_index<K>(pool, choice).stats(); });
@@ -107,7 +107,6 @@ void add_info(CLI::App& app, int& status) {
   command.flag("--json", arguments->json, "For programs");
   command.run([arguments, &status] {
     Pool pool = open_to_read(*arguments);
-    refuse_damaged_directory(pool);
     const PoolInfo info = pool.info();
     const std::vector<IndexRow> rows = rows_of(pool);
     arguments->json ? print(to_json(info, rows)) : print_text(info, rows);

@@ -39,11 +39,12 @@ Pool open(const TableArguments& arguments, Mode mode) {
   return value_or_fail(Pool::open(arguments.pool, options_of(arguments, mode)));
 }
 
-std::optional<IndexInfo> find_index(const Pool& pool, const std::string& name) {
-  for (IndexInfo& info : pool.indexes()) {
-    if (info.name == name) return std::move(info);
-  }
-  return std::nullopt;
+// By name, not from the list: one damaged entry must not bar the way to the others.
+std::optional<IndexInfo> find_index(Pool& pool, const std::string& name) {
+  const auto bytes = pool.index<Bytes>(name, "");
+  if (bytes) return bytes->info();
+  if (bytes.error().code == Code::not_found) return std::nullopt;
+  return value_or_fail(pool.index<std::uint64_t>(name, "")).info();
 }
 
 // The same index in memory that goes away: a wrong spec or name fails here, before a file is made.
@@ -100,28 +101,19 @@ Pool open_or_create(const TableArguments& arguments) {
   return open(arguments, Mode::open_or_create);
 }
 
-void refuse_damaged_directory(Pool& pool) {
-  // No index has an empty name: the answer is `not_found` where every entry could be read.
-  const auto nameless = pool.index<Bytes>("", "");
-  if (!nameless && nameless.error().code != Code::not_found) {
-    throw Failure(exit_code_of(nameless.error().code), nameless.error().message);
-  }
-}
-
 TableChoice existing_table(Pool& pool, const TableArguments& arguments) {
   if (const auto info = find_index(pool, arguments.table)) {
     return {info->name, std::string{}, info->key_type};
   }
-  refuse_damaged_directory(pool);
   std::string known;
-  for (const IndexInfo& info : pool.indexes()) {
+  for (const IndexInfo& info : value_or_fail(pool.indexes())) {
     known += fmt::format("{}{}", known.empty() ? "; it has " : ", ", in_quotes(info.name));
   }
   throw Failure(kExitUsage, fmt::format("no index {} in {}{}", in_quotes(arguments.table),
                                         arguments.pool, known.empty() ? "; it has none" : known));
 }
 
-TableChoice table_to_fill(const Pool& pool, const TableArguments& arguments) {
+TableChoice table_to_fill(Pool& pool, const TableArguments& arguments) {
   const auto keys = key_type_of(arguments);
   if (const auto info = find_index(pool, arguments.table)) {
     return {info->name, arguments.index, keys.value_or(info->key_type)};

@@ -43,13 +43,10 @@ struct TableChoice {
 // Creates the pool if need be, but never one that the rest of the arguments would leave empty.
 [[nodiscard]] Pool open_or_create(const TableArguments& arguments);
 
-// Throws Failure if an entry of the pool's directory is damaged: Pool::indexes() passes over it.
-void refuse_damaged_directory(Pool& pool);
-
 // An index that must be there. Failure: names those that are.
 [[nodiscard]] TableChoice existing_table(Pool& pool, const TableArguments& arguments);
 // The same, or a new one as --keys and --index say.
-[[nodiscard]] TableChoice table_to_fill(const Pool& pool, const TableArguments& arguments);
+[[nodiscard]] TableChoice table_to_fill(Pool& pool, const TableArguments& arguments);
 
 template <class K>
 Index<K> open_index(Pool& pool, const TableChoice& choice);

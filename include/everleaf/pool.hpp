@@ -117,7 +117,8 @@ class Pool {
   template <class K>
   [[nodiscard]] Result<Index<K>> index(std::string_view name, std::string_view spec = "wbtree");
 
-  [[nodiscard]] std::vector<IndexInfo> indexes() const;
+  // corrupt if an entry of the directory is damaged; the others can still be opened by name.
+  [[nodiscard]] Result<std::vector<IndexInfo>> indexes() const;
   [[nodiscard]] PoolInfo info() const;
   [[nodiscard]] Counters counters() const;
 

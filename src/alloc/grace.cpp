@@ -5,7 +5,8 @@
 namespace everleaf::alloc {
 namespace {
 constexpr unsigned kRetiresPerAdvance = 32;
-}
+constexpr unsigned kCollectRounds = 256;
+}  // namespace
 
 Grace::Grace(Recycle recycle)
     : recycle_(std::move(recycle)), slots_(std::make_unique<std::array<Slot, kMaxThreads>>()) {}
@@ -68,9 +69,14 @@ void Grace::retire(pmem::Offset block) {
 }
 
 void Grace::collect_all() {
-  // Twice, so that blocks retired just now get through if no reader holds them.
-  try_advance();
-  try_advance();
+  // Twice, so that blocks retired just now get through; a few times more for readers that are on
+  // their way out.
+  const std::uint64_t wanted = epoch_.load(std::memory_order_seq_cst) + 2;
+  for (unsigned round = 0; round < kCollectRounds; ++round) {
+    try_advance();
+    if (epoch_.load(std::memory_order_seq_cst) >= wanted) break;
+    base::wait_a_little(round);
+  }
   const unsigned limit = base::slot_limit();
   for (unsigned i = 0; i < limit; ++i) collect((*slots_)[i]);
 }

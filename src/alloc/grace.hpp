@@ -53,7 +53,8 @@ class Grace {
   // Takes a block that was unlinked; needs a Pin of this thread.
   void retire(pmem::Offset block);
 
-  // Recycles everything that can be, of all threads: the last resort when space is out.
+  // Recycles everything that can be, of all threads: the last resort when space is out. Not from
+  // within a Pin, which would hold back what was retired since.
   void collect_all();
 
  private:

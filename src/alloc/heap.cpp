@@ -15,17 +15,25 @@ using pmem::kSlabBytes;
 using pmem::Offset;
 using pmem::Word;
 
-// Word 0 of a slab: magic (16 bits) | class + 1 (8 bits; 0: free run, 255: large) | slabs << 32.
-constexpr Word kSlabMagic = 0xE7AB;
+// Word 0 of a slab: kind (8 bits: class + 1; 0: free run, 255: large) | slabs << 8 | check << 32.
+// The check binds the header to its place: what a block happens to hold, or a header that was
+// damaged, is not taken for one.
 constexpr Word kFreeRun = 0;
 constexpr Word kLargeRun = 255;
+constexpr Word kMostSlabs = pmem::kMaxPoolBytes / kSlabBytes;
+static_assert(kMostSlabs <= (Word{1} << 24));
 constexpr std::size_t kBitmapAt = 64;
-constexpr std::size_t kLargeAt = 128;  // a large block starts behind its header and its bit
+constexpr std::size_t kLargeAt = kFirstBlockAt;  // of a large block, behind its header and its bit
 constexpr std::uint64_t kFirstSlab = kHeapAt / kSlabBytes;
-constexpr std::uint64_t kScanPerRefill = 64;  // slabs looked at before the heap grows instead
+// Slabs looked at before the heap grows instead: a few milliseconds at most. A pool of up to this
+// many slabs never grows while it has room, however short its sessions are.
+constexpr std::uint64_t kScanPerRefill = 4096;
 
-Word make_header(Word kind, std::uint64_t slabs) {
-  return kSlabMagic | kind << 16 | slabs << 32;
+Word make_header(Word kind, std::uint64_t slabs, std::uint64_t slab) {
+  const Word body = kind | slabs << 8;
+  Word mixed = (body + 0xE7AB) * 0x9E3779B97F4A7C15ULL ^ (slab + 1) * 0xC2B2AE3D27D4EB4FULL;
+  mixed = (mixed ^ mixed >> 31) * 0xD6E8FEB86659FD93ULL;
+  return body | mixed >> 32 << 32;
 }
 
 // Sizes, once for each Placement.
@@ -121,21 +129,39 @@ Heap::SlabState* Heap::state_of(std::uint64_t slab) const {
   return page == nullptr ? nullptr : (*page)[slab % 4096].load(std::memory_order_acquire);
 }
 
-Heap::SlabState* Heap::install(std::uint64_t slab, std::unique_ptr<SlabState> state) {
+// A blank state for the slab.
+Heap::SlabState& Heap::install(std::uint64_t slab) {
+  forget(slab);
   auto& cell = (*states_)[slab / 4096];
   StatePage* page = cell.load(std::memory_order_relaxed);
   if (page == nullptr) {
     page = owned_pages_.emplace_back(std::make_unique<StatePage>()).get();
     cell.store(page, std::memory_order_release);
   }
-  SlabState* const raw = owned_states_.emplace_back(std::move(state)).get();
-  (*page)[slab % 4096].store(raw, std::memory_order_release);
-  return raw;
+  if (spare_states_.empty()) {
+    spare_states_.push_back(owned_states_.emplace_back(std::make_unique<SlabState>()).get());
+  }
+  SlabState* const state = spare_states_.back();
+  spare_states_.pop_back();
+  *state = {};
+  (*page)[slab % 4096].store(state, std::memory_order_release);
+  return *state;
 }
 
 void Heap::forget(std::uint64_t slab) {
-  StatePage* const page = (*states_)[slab / 4096].load(std::memory_order_relaxed);
-  if (page != nullptr) (*page)[slab % 4096].store(nullptr, std::memory_order_release);
+  SlabState* const state = state_of(slab);
+  if (state == nullptr) return;
+  unlist(slab, *state);
+  (*(*states_)[slab / 4096].load(std::memory_order_relaxed))[slab % 4096].store(
+      nullptr, std::memory_order_release);
+  spare_states_.push_back(state);
+}
+
+void Heap::unlist(std::uint64_t slab, SlabState& state) {
+  if (!state.listed) return;
+  state.listed = false;
+  auto& list = partial_[state.size_class];
+  list.erase(std::ranges::find(list.rbegin(), list.rend(), slab).base() - 1);
 }
 
 // Reads a slab's header into `place`; false if it is no header. Trusts nothing.
@@ -143,12 +169,12 @@ bool Heap::parse_header(std::uint64_t slab, Place& place) const {
   const std::uint64_t end = frontier_slab();
   if (slab < kFirstSlab || slab >= end) return false;
   const Word header = pmem::load(medium_.at<Word>(slab * kSlabBytes));
-  const Word kind = header >> 16 & 0xFF;
+  const Word kind = header & 0xFF;
   place.slab = slab;
-  place.slabs = header >> 32;
+  place.slabs = header >> 8 & 0xFFFFFF;
   place.free_run = kind == kFreeRun;
   place.large = kind == kLargeRun;
-  if ((header & 0xFFFF) != kSlabMagic || (header >> 24 & 0xFF) != 0 || place.slabs == 0 ||
+  if (header != make_header(kind, place.slabs, slab) || place.slabs == 0 ||
       place.slabs > end - slab) {
     return false;
   }
@@ -200,7 +226,7 @@ Heap::Magazines* Heap::magazines() {
 }
 
 Offset Heap::reserve(std::size_t bytes, Placement placement) {
-  if (pool_.read_only() || injected_failure()) return 0;
+  if (pool_.read_only() || medium_.failed() || injected_failure()) return 0;
   if (bytes > kLargestClassBytes) return reserve_large(bytes);
   Magazines* const mine = magazines();
   if (mine == nullptr) return 0;
@@ -246,9 +272,11 @@ void Heap::drain(Magazines& mine, std::size_t size_class) {
   blocks.erase(blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(half));
 }
 
-void Heap::activate(Redo& record, Offset block) const {
+bool Heap::activate(Redo& record, Offset block) const {
   Place place;
-  if (locate(block, place)) record.set_bits(place.bitmap, Word{1} << (place.bit % 64));
+  if (!locate(block, place)) return false;
+  record.set_bits(place.bitmap, Word{1} << (place.bit % 64));
+  return true;
 }
 
 bool Heap::release(Redo& record, Offset block) {
@@ -291,10 +319,7 @@ std::size_t Heap::take_from_slabs(std::size_t size_class, Offset* out, std::size
             slab * kSlabBytes + state.shape.first + (word * 64 + bit) * kClasses[size_class];
       }
     }
-    if (state.free == 0) {
-      state.listed = false;
-      list.pop_back();
-    }
+    if (state.free == 0 || got < most) unlist(slab, state);  // nothing left in it
   }
   return got;
 }
@@ -302,20 +327,23 @@ std::size_t Heap::take_from_slabs(std::size_t size_class, Offset* out, std::size
 // Finds or makes a slab of the class with free blocks: a free run, a few slabs not looked at since
 // the open, new space, and at last every slab not looked at.
 bool Heap::find_slab(std::size_t size_class) {
-  std::uint64_t slab = take_free_run(1);
-  if (slab == 0 && scan_some(size_class, kScanPerRefill)) return true;
-  if (slab == 0) slab = take_free_run(1);
-  if (slab == 0) slab = extend(1);
-  if (slab == 0 && scan_some(size_class, ~std::uint64_t{0})) return true;
-  if (slab == 0) slab = take_free_run(1);
-  if (slab == 0) return false;
-  format(slab, make_header(size_class + 1, 1), 1);
-  return adopt(slab) != nullptr;
+  const auto enough = [&] { return !partial_[size_class].empty() || has_free_run(1); };
+  if (!has_free_run(1)) scan_some(kScanPerRefill, enough);
+  if (!partial_[size_class].empty()) return true;
+  std::uint64_t slab = has_free_run(1) ? take_free_run(1) : extend(1);
+  if (slab == 0) {
+    scan_some(~std::uint64_t{0}, enough);
+    if (!partial_[size_class].empty()) return true;
+    slab = take_free_run(1);
+  }
+  return slab != 0 && format(slab, size_class + 1, 1) && adopt(slab) != nullptr;
 }
 
-bool Heap::scan_some(std::size_t size_class, std::uint64_t slabs) {
+// Looks at slabs that nobody has looked at since the open, until there is enough.
+template <class Enough>
+bool Heap::scan_some(std::uint64_t slabs, Enough enough) {
   const std::uint64_t end = frontier_slab();
-  for (; slabs != 0 && scan_next_ < end; --slabs) {
+  for (; slabs != 0 && scan_next_ < end && !enough(); --slabs) {
     const auto inside = std::ranges::find_if(free_runs_, [this](const auto& run) {
       return run.first <= scan_next_ && scan_next_ < run.first + run.second;
     });
@@ -330,14 +358,25 @@ bool Heap::scan_some(std::size_t size_class, std::uint64_t slabs) {
       continue;
     }
     scan_next_ = slab + place.slabs;
-    if (place.free_run) {
-      put_free_run(slab, place.slabs);
-    } else if (state_of(slab) == nullptr) {
-      adopt(slab);
-    }
-    if (!partial_[size_class].empty()) return true;
+    look_at(slab, place);
   }
-  return !partial_[size_class].empty();
+  return enough();
+}
+
+void Heap::look_at(std::uint64_t slab, const Place& place) {
+  if (!place.free_run) {
+    if (state_of(slab) == nullptr) adopt(slab);
+    return;
+  }
+  // A forged run could lie over slabs that are in use.
+  for (std::uint64_t i = 0; i < place.slabs; ++i) {
+    if (state_of(slab + i) != nullptr) return;
+  }
+  put_free_run(slab, place.slabs);
+}
+
+bool Heap::has_free_run(std::uint64_t slabs) const {
+  return std::ranges::any_of(free_runs_, [slabs](const auto& run) { return run.second >= slabs; });
 }
 
 void Heap::skip_scanned(std::uint64_t slab, std::uint64_t slabs) {
@@ -349,29 +388,28 @@ void Heap::skip_scanned(std::uint64_t slab, std::uint64_t slabs) {
 Heap::SlabState* Heap::adopt(std::uint64_t slab) {
   Place place;
   if (!parse_header(slab, place) || place.free_run) return nullptr;
-  auto fresh = std::make_unique<SlabState>();
   const Word* const bitmap = medium_.at<Word>(slab * kSlabBytes + kBitmapAt);
   if (place.large) {
-    fresh->large = true;
-    SlabState* const large = install(slab, std::move(fresh));
+    SlabState& large = install(slab);
+    large.large = true;
     if ((pmem::load(bitmap) & 1) == 0) put_free_run(slab, place.slabs);
-    return large;
+    return &large;
   }
-  fresh->size_class = place.size_class;
-  fresh->shape = geometry(place.size_class);
-  fresh->free_bits.resize((fresh->shape.count + 63) / 64);
-  for (std::size_t word = 0; word < fresh->free_bits.size(); ++word) {
-    const std::uint64_t valid = std::min<std::uint64_t>(64, fresh->shape.count - word * 64);
+  SlabState& state = install(slab);
+  state.size_class = place.size_class;
+  state.shape = geometry(place.size_class);
+  state.free_bits.resize((state.shape.count + 63) / 64);
+  for (std::size_t word = 0; word < state.free_bits.size(); ++word) {
+    const std::uint64_t valid = std::min<std::uint64_t>(64, state.shape.count - word * 64);
     const Word mask = valid == 64 ? ~Word{0} : (Word{1} << valid) - 1;
-    fresh->free_bits[word] = ~pmem::load(bitmap + word) & mask;
-    fresh->free += static_cast<std::uint64_t>(std::popcount(fresh->free_bits[word]));
+    state.free_bits[word] = ~pmem::load(bitmap + word) & mask;
+    state.free += static_cast<std::uint64_t>(std::popcount(state.free_bits[word]));
   }
-  SlabState* const state = install(slab, std::move(fresh));
-  if (state->free != 0) {
-    state->listed = true;
-    partial_[state->size_class].push_back(slab);
+  if (state.free != 0) {
+    state.listed = true;
+    partial_[state.size_class].push_back(slab);
   }
-  return state;
+  return &state;
 }
 
 void Heap::give_back(Offset block) {
@@ -382,8 +420,14 @@ void Heap::give_back(Offset block) {
     put_free_run(place.slab, place.slabs);
     return;
   }
-  if (state == nullptr) return;  // H3 rules it out
-  state->free_bits[place.bit / 64] |= Word{1} << (place.bit % 64);
+  // H3 rules out the first; the rest happens only in a damaged pool, where the slab's header is no
+  // longer that of its state, or one block is named twice.
+  const Word mask = Word{1} << (place.bit % 64);
+  if (state == nullptr || state->large || state->size_class != place.size_class ||
+      (state->free_bits[place.bit / 64] & mask) != 0) {
+    return;
+  }
+  state->free_bits[place.bit / 64] |= mask;
   ++state->free;
   auto& list = partial_[place.size_class];
   if (!state->listed) {
@@ -391,16 +435,13 @@ void Heap::give_back(Offset block) {
     list.push_back(place.slab);
   }
   // A slab that is wholly free may serve another class; one is kept, or the class would bounce.
-  if (state->free == state->shape.count && list.size() > 1) {
-    list.erase(std::ranges::find(list, place.slab));
-    put_free_run(place.slab, 1);
-  }
+  if (state->free == state->shape.count && list.size() > 1) put_free_run(place.slab, 1);
 }
 
 // The slabs become a free run, joined with its neighbours. One word commits it: the header of the
 // lowest slab; headers inside a run are never read.
 void Heap::put_free_run(std::uint64_t slab, std::uint64_t slabs) {
-  forget(slab);
+  for (std::uint64_t i = 0; i < slabs; ++i) forget(slab + i);
   auto next = std::ranges::lower_bound(free_runs_, std::pair{slab, std::uint64_t{0}});
   if (next != free_runs_.end() && next->first == slab + slabs) {
     slabs += next->second;
@@ -416,15 +457,16 @@ void Heap::put_free_run(std::uint64_t slab, std::uint64_t slabs) {
   }
   free_runs_.insert(next, {slab, slabs});
   skip_scanned(slab, slabs);
-  const Word header = make_header(kFreeRun, slabs);
+  const Word header = make_header(kFreeRun, slabs, slab);
   Word* const word = medium_.at<Word>(slab * kSlabBytes);
   if (pmem::load(word) == header) return;  // found by the scan: nothing to write
   std::atomic_ref<Word>(*word).store(header, std::memory_order_release);
   medium_.count_heap_written(sizeof(Word));
-  medium_.persist(word, sizeof(Word));  // before any slab of the run gets another use
+  // Before any slab of the run gets another use. If this fails, reserve() gives out nothing more.
+  (void)medium_.persist(word, sizeof(Word));
 }
 
-// Cuts `slabs` off the front of a free run; 0 if there is none so long.
+// Cuts `slabs` off the front of a free run; 0 if there is none so long or a write-back failed.
 std::uint64_t Heap::take_free_run(std::uint64_t slabs) {
   const auto run =
       std::ranges::find_if(free_runs_, [slabs](const auto& r) { return r.second >= slabs; });
@@ -437,10 +479,11 @@ std::uint64_t Heap::take_free_run(std::uint64_t slabs) {
   run->first += slabs;
   run->second -= slabs;
   Word* const rest = medium_.at<Word>(run->first * kSlabBytes);
-  std::atomic_ref<Word>(*rest).store(make_header(kFreeRun, run->second), std::memory_order_release);
+  std::atomic_ref<Word>(*rest).store(make_header(kFreeRun, run->second, run->first),
+                                     std::memory_order_release);
   medium_.count_heap_written(sizeof(Word));
-  medium_.persist(rest, sizeof(Word));  // the rest is a run of its own before the front shrinks
-  return slab;
+  // The rest is a run of its own before the front shrinks.
+  return medium_.persist(rest, sizeof(Word)) ? slab : 0;
 }
 
 // New slabs at the frontier, which format() moves; 0: no space.
@@ -449,40 +492,37 @@ std::uint64_t Heap::extend(std::uint64_t slabs) {
   return pool_.grow((slab + slabs) * kSlabBytes) ? slab : 0;
 }
 
-void Heap::format(std::uint64_t slab, Word header, std::uint64_t slabs) {
+// False: a write-back failed.
+bool Heap::format(std::uint64_t slab, Word kind, std::uint64_t slabs) {
   auto* const words = medium_.at<Word>(slab * kSlabBytes);
   // The bitmap first: the slab may have held anything. The longest bitmap is 512 bytes.
   for (std::size_t i = 1; i < (kBitmapAt + 512) / sizeof(Word); ++i) {
     std::atomic_ref<Word>(words[i]).store(0, std::memory_order_relaxed);
   }
   medium_.count_heap_written(kBitmapAt + 512);
-  medium_.persist(words, kBitmapAt + 512);  // all blocks are free before the header gives a class
-  std::atomic_ref<Word>(words[0]).store(header, std::memory_order_release);
-  medium_.persist(words, sizeof(Word));
+  // All blocks are free before the header gives a class.
+  if (!medium_.persist(words, kBitmapAt + 512)) return false;
+  std::atomic_ref<Word>(words[0]).store(make_header(kind, slabs, slab), std::memory_order_release);
+  if (!medium_.persist(words, sizeof(Word))) return false;
   Word* const frontier = &pool_.state().frontier;
   if (slab + slabs > frontier_slab()) {
     // H4: after the header's fence.
     std::atomic_ref<Word>(*frontier).store((slab + slabs) * kSlabBytes, std::memory_order_release);
     medium_.count_heap_written(sizeof(Word));
-    medium_.persist(frontier, sizeof(Word));
+    if (!medium_.persist(frontier, sizeof(Word))) return false;
   }
   skip_scanned(slab, slabs);
+  return true;
 }
 
 Offset Heap::reserve_large(std::size_t bytes) {
   const std::uint64_t slabs = (bytes + kLargeAt + kSlabBytes - 1) / kSlabBytes;
   const base::MutexGuard guard(central_);
-  std::uint64_t slab = take_free_run(slabs);
-  if (slab == 0) slab = extend(slabs);
-  if (slab == 0) {
-    scan_some(0, ~std::uint64_t{0});
-    slab = take_free_run(slabs);
-  }
-  if (slab == 0) return 0;
-  format(slab, make_header(kLargeRun, slabs), slabs);
-  auto state = std::make_unique<SlabState>();
-  state->large = true;
-  install(slab, std::move(state));
+  const auto enough = [&] { return has_free_run(slabs); };
+  std::uint64_t slab = scan_some(kScanPerRefill, enough) ? take_free_run(slabs) : extend(slabs);
+  if (slab == 0 && scan_some(~std::uint64_t{0}, enough)) slab = take_free_run(slabs);
+  if (slab == 0 || !format(slab, kLargeRun, slabs)) return 0;
+  install(slab).large = true;
   return slab * kSlabBytes + kLargeAt;
 }
 

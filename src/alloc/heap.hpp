@@ -31,6 +31,8 @@ namespace everleaf::alloc {
 
 // Sizes of blocks: multiples of 16 up to 128, then steps of a quarter of the power of two.
 inline constexpr std::size_t kLargestClassBytes = 16384;
+// No block starts before this place in its slab.
+inline constexpr std::size_t kFirstBlockAt = 128;
 
 // Blocks that every operation passes through (inner nodes) lie together in slabs of their own:
 // spread among the leaves they would take one page, and one TLB entry, each.
@@ -49,8 +51,9 @@ class Heap {
   // Gives back a reserved block that was not activated, or a freed one after its grace period.
   void recycle(pmem::Offset block);
 
-  // Adds "this reserved block is in use" to the record that links it.
-  void activate(Redo& record, pmem::Offset block) const;
+  // Adds "this reserved block is in use" to the record that links it. False: its slab's header was
+  // overwritten meanwhile, the pool is damaged.
+  [[nodiscard]] bool activate(Redo& record, pmem::Offset block) const;
   // Adds "this block is free" to the record that unlinks it; recycle() it after its grace period.
   // False: there is no such allocated block, the pool is damaged.
   [[nodiscard]] bool release(Redo& record, pmem::Offset block);
@@ -82,15 +85,19 @@ class Heap {
   std::size_t take_from_slabs(std::size_t size_class, pmem::Offset* out, std::size_t most);
   bool find_slab(std::size_t size_class);
   SlabState* adopt(std::uint64_t slab);
-  bool scan_some(std::size_t size_class, std::uint64_t slabs);
+  void look_at(std::uint64_t slab, const Place& place);
+  template <class Enough>
+  bool scan_some(std::uint64_t slabs, Enough enough);
+  [[nodiscard]] bool has_free_run(std::uint64_t slabs) const;
   std::uint64_t take_free_run(std::uint64_t slabs);
   std::uint64_t extend(std::uint64_t slabs);
-  void format(std::uint64_t slab, std::uint64_t header, std::uint64_t slabs);
+  bool format(std::uint64_t slab, std::uint64_t kind, std::uint64_t slabs);
   void give_back(pmem::Offset block);
   void put_free_run(std::uint64_t slab, std::uint64_t slabs);
   void skip_scanned(std::uint64_t slab, std::uint64_t slabs);
-  SlabState* install(std::uint64_t slab, std::unique_ptr<SlabState> state);
+  SlabState& install(std::uint64_t slab);
   void forget(std::uint64_t slab);
+  void unlist(std::uint64_t slab, SlabState& state);
   [[nodiscard]] std::uint64_t frontier_slab() const;
 
   pmem::PoolFile& pool_;
@@ -99,10 +106,12 @@ class Heap {
   std::vector<std::vector<std::uint64_t>> partial_;  // per class: slabs with free bits
   std::vector<std::pair<std::uint64_t, std::uint64_t>> free_runs_;  // {first slab, slabs}, sorted
   std::uint64_t scan_next_;                                         // slabs below it are adopted
-  // Slab number -> state, in two levels, read without a lock; states live as long as the heap.
+  // Slab number -> state, in two levels. release() asks without a lock whether there is one; a
+  // state's content is for holders of central_.
   using StatePage = std::array<std::atomic<SlabState*>, 4096>;
   std::unique_ptr<std::array<std::atomic<StatePage*>, 4096>> states_;
   std::vector<std::unique_ptr<SlabState>> owned_states_;
+  std::vector<SlabState*> spare_states_;
   std::vector<std::unique_ptr<StatePage>> owned_pages_;
   std::unique_ptr<std::array<std::atomic<Magazines*>, kMaxThreads>> magazines_;
   std::atomic<std::uint64_t> fail_after_{~std::uint64_t{0}};

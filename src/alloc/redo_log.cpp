@@ -16,8 +16,11 @@ using pmem::Offset;
 using pmem::Word;
 
 constexpr std::uint64_t kOpMask = 7;
-// More than the largest key record: a hostile record must not make recovery hash for hours.
+// Of one record, more than the largest key record and the nodes of a split: hostile records must
+// not make recovery hash for hours.
 constexpr std::uint64_t kMostCovered = 2 * kMaxKeyBytes;
+constexpr unsigned kCountShift = 56;
+static_assert(Redo::kMax < 256);
 
 Offset offset_of(const Redo::Entry& entry) {
   return entry.where & ~kOpMask;
@@ -42,7 +45,7 @@ std::uint64_t RedoLog::checksum_of(Word head, std::span<const Redo::Entry> entri
 std::size_t RedoLog::claim_lane() {
   // Threads start at their own lane, so that they rarely meet.
   const std::size_t home = base::thread_slot() % pmem::kLanes;
-  for (unsigned round = 0;; ++round) {
+  for (unsigned round = 0; !medium_.failed(); ++round) {
     std::uint64_t busy = busy_.load(std::memory_order_relaxed);
     while (busy != ~std::uint64_t{0}) {
       const std::uint64_t rotated = std::rotr(busy, static_cast<int>(home));
@@ -56,28 +59,33 @@ std::size_t RedoLog::claim_lane() {
     }
     base::wait_a_little(round);
   }
+  return pmem::kLanes;
 }
 
 bool RedoLog::legal(std::span<const Redo::Entry> entries) const {
+  std::uint64_t covered = 0;
   for (const Redo::Entry& entry : entries) {
     const Offset at = offset_of(entry);
     const bool cover = op_of(entry) == Redo::Op::cover;
     if ((entry.where & kOpMask) > static_cast<std::uint64_t>(Redo::Op::cover) ||
         at < pmem::kDirectoryAt || !medium_.contains(at, cover ? entry.value : sizeof(Word)) ||
-        (cover && entry.value > kMostCovered) || (at >= pmem::kLanesAt && at < pmem::kHeapAt)) {
+        (cover && entry.value > kMostCovered - covered) ||
+        (at >= pmem::kLanesAt && at < pmem::kHeapAt)) {
       return false;
     }
+    if (cover) covered += entry.value;
   }
   return true;
 }
 
-bool RedoLog::commit(const Redo& record) {
+Outcome RedoLog::commit(const Redo& record) {
   const auto entries = record.entries();
-  if (record.overflowed() || !legal(entries)) return false;
+  if (record.overflowed() || !legal(entries)) return Outcome::corrupt;
   const std::size_t index = claim_lane();
+  if (index == pmem::kLanes) return Outcome::io_error;
   Word* const words = lane(index);
-  const Word head =
-      static_cast<Word>(entries.size()) << 32 | sequence_.fetch_add(1, std::memory_order_relaxed);
+  const Word head = static_cast<Word>(entries.size()) << kCountShift |
+                    sequence_.fetch_add(1, std::memory_order_relaxed);
   // R1. Plain stores: the lane is this thread's alone.
   words[1] = checksum_of(head, entries);
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -89,13 +97,14 @@ bool RedoLog::commit(const Redo& record) {
   medium_.count_heap_written(bytes + 8);
   medium_.count_written(record.tree_bytes());
   medium_.flush(words, bytes);
-  medium_.fence();  // R1: the record is whole before the first word changes
+  if (!medium_.fence()) return Outcome::io_error;  // R1: whole before the first word changes
   apply(entries);
-  medium_.fence();  // R2: the words are durable before the record goes
+  if (!medium_.fence()) return Outcome::io_error;  // R2: durable before the record goes
   words[0] = 0;
-  medium_.persist(words, sizeof(Word));  // R3: no record may outlive the locks of its words
+  // R3: no record may outlive the locks of its words
+  if (!medium_.persist(words, sizeof(Word))) return Outcome::io_error;
   busy_.fetch_and(~(std::uint64_t{1} << index), std::memory_order_release);
-  return true;
+  return Outcome::done;
 }
 
 void RedoLog::apply(std::span<const Redo::Entry> entries) {
@@ -128,24 +137,32 @@ void RedoLog::apply(std::span<const Redo::Entry> entries) {
 }
 
 Result<std::uint32_t> RedoLog::recover() {
+  const auto failed = [] {
+    return std::unexpected(Error{Code::io, "a write-back failed during recovery"});
+  };
   std::uint32_t applied = 0;
+  bool wiped = false;
   for (std::size_t index = 0; index < pmem::kLanes; ++index) {
     Word* const words = lane(index);
     const Word head = words[0];
-    if (head == 0) continue;
-    const std::size_t count = head >> 32;
-    const bool fits = count <= Redo::kMax;
+    if (head == 0 && words[1] == 0) continue;
+    const std::size_t count = head >> kCountShift;
+    const bool fits = head != 0 && count <= Redo::kMax;
     const std::span<const Redo::Entry> entries(reinterpret_cast<const Redo::Entry*>(words + 2),
                                                fits ? count : 0);
     // A torn record may name anything: it is followed only where it stays inside the pool.
     if (fits && legal(entries) && words[1] == checksum_of(head, entries)) {
       apply(entries);
       ++applied;
-      medium_.fence();  // as R2: a crash in recovery finds the record again
+      if (!medium_.fence()) return failed();  // as R2: a crash in recovery finds the record again
     }
+    // The checksum too: or what stands behind word 0 would fit a later record's word 0.
     words[0] = 0;
-    medium_.persist(words, sizeof(Word));  // as R3
+    words[1] = 0;
+    medium_.flush(words, 2 * sizeof(Word));
+    wiped = true;
   }
+  if (wiped && !medium_.fence()) return failed();  // as R3
   return applied;
 }
 

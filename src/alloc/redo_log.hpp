@@ -11,9 +11,14 @@
 // after it, recovery applies the record again: R2 is idempotent. R3 is durable before the caller
 // unlocks, so no record is ever older than a later change of the words that it names.
 //
-// Lane: word 0: 0, or count << 32 | sequence (32 bits); word 1: XXH3 of word 0, the entries and the
-// covered bytes; then entries {offset | op, value}. Word 0 and the checksum must both fit the
-// entries, so torn and reordered write-backs (the `disk` domain) are noticed.
+// Lane: word 0: 0, or count << 56 | sequence; word 1: XXH3 of word 0, the entries and the covered
+// bytes; then entries {offset | op, value}. Word 0 and the checksum must both fit the entries, so
+// torn and reordered write-backs (the `disk` domain) are noticed. What an old record leaves behind
+// word 0 cannot come back under a new word 0: sequences are unique while the pool is open, and
+// recover() wipes the checksums of earlier times.
+//
+// A fence that fails (M1) stops the commit where it is: before R2 nothing was stored, after it the
+// record stays, in a lane that nobody gets again.
 #pragma once
 
 #include <array>
@@ -22,6 +27,7 @@
 #include <cstdint>
 #include <span>
 
+#include <everleaf/index.hpp>
 #include <everleaf/result.hpp>
 
 #include "pmem/format.hpp"
@@ -77,11 +83,13 @@ class RedoLog {
   explicit RedoLog(pmem::Medium& medium) : medium_(medium) {}
 
   // R1 to R3. The caller holds the locks of every word it stores; allocator bits need none.
-  // False, and nothing changed: the record overflowed or names a word outside the pool.
-  [[nodiscard]] bool commit(const Redo& record);
+  // corrupt, and nothing changed: the record overflowed or names a word outside the pool.
+  // io_error: a write-back failed; all of it or nothing is there after the next recovery, so the
+  // record's blocks must neither be used nor be given back.
+  [[nodiscard]] Outcome commit(const Redo& record);
 
-  // Applies what a crash left; the number of records applied. corrupt if a record names a word that
-  // cannot be. Costs one line per lane when there is nothing to do, and then writes nothing.
+  // Applies what a crash left; the number of records applied. io if a write-back failed. Costs one
+  // line per lane when there is nothing to do, and then writes nothing.
   Result<std::uint32_t> recover();
 
  private:
@@ -92,11 +100,12 @@ class RedoLog {
   [[nodiscard]] pmem::Word* lane(std::size_t index) const {
     return medium_.at<pmem::Word>(pmem::kLanesAt + index * pmem::kLaneBytes);
   }
+  // kLanes: a write-back failed, no more records.
   std::size_t claim_lane();
 
   pmem::Medium& medium_;
   std::atomic<std::uint64_t> busy_{0};  // a bit per lane
-  std::atomic<std::uint32_t> sequence_{1};
+  std::atomic<std::uint64_t> sequence_{1};
 };
 
 static_assert(pmem::kLanes == 64, "busy_ has a bit for each lane");

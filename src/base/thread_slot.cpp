@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstdint>
 
+#include <pthread.h>
+
 namespace everleaf::base {
 namespace {
 
@@ -12,22 +14,35 @@ constexpr std::size_t kWords = kMaxThreads / 64;
 std::array<std::atomic<std::uint64_t>, kWords> g_used{};
 std::atomic<unsigned> g_limit{0};
 
-// Gives the slot back when its thread ends.
-struct Holder {
-  bool armed = false;
-  Holder() = default;
-  Holder(const Holder&) = delete;
-  Holder& operator=(const Holder&) = delete;
-  ~Holder() {
-    const unsigned slot = detail::current_slot;
-    if (slot == kNoSlot) return;
-    detail::current_slot = kNoSlot;
-    // Release: the next owner's claim must see what this thread left in the slot's state.
-    g_used[slot / 64].fetch_and(~(std::uint64_t{1} << (slot % 64)), std::memory_order_release);
+void give_back(unsigned slot) noexcept {
+  // Release: the next owner's claim must see what this thread left in the slot's state.
+  g_used[slot / 64].fetch_and(~(std::uint64_t{1} << (slot % 64)), std::memory_order_release);
+}
+
+// Gives the slot back when its thread ends. A POSIX key, not a thread_local object: its destructor
+// runs after those of all thread_local objects, which may use the library themselves, and again if
+// one of its own kind took a slot once more.
+class EndOfThread {
+ public:
+  EndOfThread() noexcept : valid_(::pthread_key_create(&key_, &at_end) == 0) {}
+  [[nodiscard]] bool watch() const noexcept {
+    return valid_ && ::pthread_setspecific(key_, this) == 0;
   }
+
+ private:
+  static void at_end(void*) {
+    const unsigned slot = detail::current_slot;
+    detail::current_slot = kNoSlot;
+    if (slot != kNoSlot) give_back(slot);
+  }
+  pthread_key_t key_{};
+  bool valid_;
 };
 
-thread_local Holder t_holder;
+const EndOfThread& end_of_thread() noexcept {
+  static const EndOfThread key;
+  return key;
+}
 
 void raise_limit(unsigned limit) noexcept {
   unsigned seen = g_limit.load(std::memory_order_relaxed);
@@ -43,12 +58,15 @@ unsigned detail::claim_slot() noexcept {
     std::uint64_t used = g_used[word].load(std::memory_order_relaxed);
     while (used != ~std::uint64_t{0}) {
       const auto bit = static_cast<unsigned>(std::countr_one(used));
-      // Acquire: pairs with the release in ~Holder.
+      // Acquire: pairs with the release in give_back.
       if (g_used[word].compare_exchange_weak(used, used | (std::uint64_t{1} << bit),
                                              std::memory_order_acquire)) {
         const unsigned slot = static_cast<unsigned>(word) * 64 + bit;
+        if (!end_of_thread().watch()) {
+          give_back(slot);
+          return kNoSlot;
+        }
         raise_limit(slot + 1);
-        t_holder.armed = true;  // odr-use: constructs the holder, and with it the destructor
         current_slot = slot;
         return slot;
       }

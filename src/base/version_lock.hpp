@@ -59,6 +59,18 @@ class VersionLock {
   std::atomic<std::uint64_t> word_{0};
 };
 
+// Unlocks a lock that is held; something may have been changed under it.
+class Unlock {
+ public:
+  explicit Unlock(VersionLock& lock) noexcept : lock_(lock) {}
+  Unlock(const Unlock&) = delete;
+  Unlock& operator=(const Unlock&) = delete;
+  ~Unlock() { lock_.unlock(); }
+
+ private:
+  VersionLock& lock_;
+};
+
 class LockTable {
  public:
   static constexpr std::size_t kStripes = std::size_t{1} << 15;  // 256 KiB: stays in L2

@@ -13,6 +13,8 @@ namespace everleaf::pmem {
 namespace {
 
 constexpr std::size_t kMagicBytes = sizeof(Header::magic);
+// An update makes it one larger; no pool is opened so often, and a forged one must not wrap.
+constexpr std::uint64_t kMaxSequence = std::uint64_t{1} << 62;
 
 std::uint64_t checksum_of(const Header& header) {
   // The magic is left out: it is written last, in one word of its own.
@@ -27,24 +29,28 @@ Header copy_at(const std::byte* base, Offset at) {
 }
 
 bool sound(const Header& header) {
-  return header.magic == kMagic && header.checksum == checksum_of(header);
+  return header.magic == kMagic && header.checksum == checksum_of(header) &&
+         header.sequence < kMaxSequence;
 }
 
-// Writes one copy so that a crash leaves it invalid or whole: magic away, body, magic.
-void write_copy(Medium& medium, Offset at, Header header) {
+// Writes one copy so that a crash leaves it invalid or whole: magic away, body, magic. False: a
+// write-back failed; the other copy is as it was.
+bool write_copy(Medium& medium, Offset at, Header header) {
   header.checksum = checksum_of(header);
   auto* const target = medium.at<Header>(at);
   std::atomic_ref<std::uint64_t> magic(target->magic);
   if (magic.load(std::memory_order_relaxed) != 0) {
     magic.store(0, std::memory_order_relaxed);
-    medium.persist(target, sizeof(Word));  // the old magic must not vouch for a half-new body
+    // The old magic must not vouch for a half-new body.
+    if (!medium.persist(target, sizeof(Word))) return false;
   }
   std::memcpy(reinterpret_cast<std::byte*>(target) + kMagicBytes,
               reinterpret_cast<const std::byte*>(&header) + kMagicBytes,
               sizeof header - kMagicBytes);
-  medium.persist(target, sizeof header);  // the body is durable before the magic says so
+  // The body is durable before the magic says so.
+  if (!medium.persist(target, sizeof header)) return false;
   magic.store(header.magic, std::memory_order_relaxed);
-  medium.persist(target, sizeof(Word));
+  return medium.persist(target, sizeof(Word));
 }
 
 Error unusable(const Header& a, const Header& b) {
@@ -103,7 +109,7 @@ Result<HeaderReading> read_headers(const std::byte* base, std::uint64_t file_byt
   return reading;
 }
 
-void create_headers(Medium& medium) {
+bool create_headers(Medium& medium) {
   Header header{};
   header.magic = kMagic;
   header.version = kVersion;
@@ -120,17 +126,17 @@ void create_headers(Medium& medium) {
   }
   header.uuid[6] = (header.uuid[6] & std::byte{0x0F}) | std::byte{0x40};  // RFC 4122, version 4
   header.uuid[8] = (header.uuid[8] & std::byte{0x3F}) | std::byte{0x80};
-  write_copy(medium, kHeaderB, header);
+  if (!write_copy(medium, kHeaderB, header)) return false;
   header.sequence = 2;
-  write_copy(medium, kHeaderA, header);
+  return write_copy(medium, kHeaderA, header);
 }
 
-void update_header(Medium& medium, Header header) {
+bool update_header(Medium& medium, Header header) {
   const Header a = copy_at(medium.base(), kHeaderA);
   const Header b = copy_at(medium.base(), kHeaderB);
   const bool a_is_current = sound(a) && (!sound(b) || a.sequence >= b.sequence);
   header.sequence = (a_is_current ? a.sequence : b.sequence) + 1;
-  write_copy(medium, a_is_current ? kHeaderB : kHeaderA, header);
+  return write_copy(medium, a_is_current ? kHeaderB : kHeaderA, header);
 }
 
 }  // namespace everleaf::pmem

@@ -16,10 +16,11 @@ struct HeaderReading {
 // `file_bytes` is the file's size now. The bytes need not be trusted.
 Result<HeaderReading> read_headers(const std::byte* base, std::uint64_t file_bytes, bool read_only);
 
-// Writes both copies of a new pool, each with its magic last.
-void create_headers(Medium& medium);
+// Writes both copies of a new pool, each with its magic last. False: a write-back failed.
+[[nodiscard]] bool create_headers(Medium& medium);
 
 // Overwrites the older copy with `header` and a larger sequence: a crash leaves the other one.
-void update_header(Medium& medium, Header header);
+// False: a write-back failed.
+[[nodiscard]] bool update_header(Medium& medium, Header header);
 
 }  // namespace everleaf::pmem

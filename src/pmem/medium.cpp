@@ -102,33 +102,32 @@ void Medium::flush_lines(const void* address, std::size_t bytes) noexcept {
   }
 }
 
-void Medium::fence_slow() noexcept {
+bool Medium::fence_slow() noexcept {
   Local& mine = local();
   add(mine.fences, 1);
   switch (mode_) {
     case Mode::disk:
-      sync_noted(mine);
-      break;
+      return sync_noted(mine);
     case Mode::observed:
       observer_->fencing();
-      break;
+      return true;
     default:
-      sfence();
-      break;  // M1: the lines flushed before have reached the domain
+      sfence();  // M1: the lines flushed before have reached the domain
+      return true;
   }
 }
 
-void Medium::sync_noted(Local& mine) noexcept {
-  if (mine.noted_begin >= mine.noted_end) return;
+bool Medium::sync_noted(Local& mine) noexcept {
+  if (mine.noted_begin >= mine.noted_end) return true;
   static const auto page = static_cast<Offset>(::sysconf(_SC_PAGESIZE));
   const Offset begin = mine.noted_begin / page * page;
   // One ranged call: the kernel writes the dirty pages of the range and nothing else, so a wide
   // range costs no more than its dirty pages.
-  if (failed() || ::msync(base_ + begin, mine.noted_end - begin, MS_SYNC) != 0) {
-    fail();  // sticky: after a failed write-back the kernel may call the pages clean
-  }
+  const bool ok = !failed() && ::msync(base_ + begin, mine.noted_end - begin, MS_SYNC) == 0;
+  if (!ok) fail();  // sticky: after a failed write-back the kernel may call the pages clean
   mine.noted_begin = ~Offset{0};
   mine.noted_end = 0;
+  return ok;
 }
 
 Counters Medium::counters() const noexcept {

@@ -2,8 +2,10 @@
 //
 // Thread safety: all methods from any thread. A flush concerns the calling thread's next fence.
 // Invariants
-//   M1. After flush(p, n) and then fence() by the same thread, the bytes [p, p + n) as they were at
-//       the flush survive what the domain names - or failed() is true from then on, for good.
+//   M1. After flush(p, n) and then a fence() by the same thread that returned true, the bytes
+//       [p, p + n) as they were at the flush survive what the domain names. After one that returned
+//       false they may or may not, failed() is true for good, and the caller must not make the next
+//       store that relied on them.
 //   M2. Only aligned 8-byte words are failure-atomic. Nothing here promises an order of two stores
 //       between fences, not even within a line.
 //   M3. size() only grows; bytes below it are backed by storage, so touching them cannot fault.
@@ -84,20 +86,21 @@ class Medium {
     if (mode_ != Mode::nothing && mode_ != Mode::fence_only) flush_lines(address, bytes);
   }
 
-  // Waits for this thread's flushes; later stores come after them.
-  void fence() noexcept {
+  // Waits for this thread's flushes; later stores come after them. False: a write-back failed (only
+  // `disk` can), and nothing that follows in the operation's order may be stored.
+  [[nodiscard]] bool fence() noexcept {
     if (mode_ == Mode::nothing) {
       // A crash of the process keeps every store that was executed: only the compiler could
       // reorder them.
       std::atomic_signal_fence(std::memory_order_seq_cst);
-    } else {
-      fence_slow();
+      return true;
     }
+    return fence_slow();
   }
 
-  void persist(const void* address, std::size_t bytes) noexcept {
+  [[nodiscard]] bool persist(const void* address, std::size_t bytes) noexcept {
     flush(address, bytes);
-    fence();
+    return fence();
   }
 
   // A write-back failed: what was acknowledged before is safe, nothing more can be promised.
@@ -129,8 +132,8 @@ class Medium {
     return locals_[slot == base::kNoSlot ? kMaxThreads : slot];
   }
   void flush_lines(const void* address, std::size_t bytes) noexcept;
-  void fence_slow() noexcept;
-  void sync_noted(Local& local) noexcept;
+  bool fence_slow() noexcept;
+  bool sync_noted(Local& local) noexcept;
   static Mode mode_for(Domain domain, const Observer* observer) noexcept;
 
   std::byte* const base_;

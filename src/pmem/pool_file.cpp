@@ -26,19 +26,61 @@ Result<std::uint64_t> cap_of(const PoolOptions& options) {
   return std::min(options.max_bytes, kMaxPoolBytes);
 }
 
-// A file without a name: it gets one when it is whole, so that no crash leaves half a pool behind.
-Result<Descriptor> nameless(const std::filesystem::path& path) {
-  std::filesystem::path parent = path.parent_path();
-  if (parent.empty()) parent = ".";
-  return Descriptor::open(parent, O_RDWR | O_TMPFILE, 0666);
-}
-
-Result<void> give_name(const Descriptor& file, const std::filesystem::path& path) {
-  const std::string self = "/proc/self/fd/" + std::to_string(file.get());
-  if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) {
-    return std::unexpected(system_error("cannot create " + path.string(), errno));
+// A file that gets its name when it is whole, so that no crash leaves half a pool under it. Until
+// then it has none, or a temporary one where the system cannot do that (NFS, no /proc).
+class Unborn {
+ public:
+  explicit Unborn(std::filesystem::path path) : path_(std::move(path)) {}
+  Unborn(const Unborn&) = delete;
+  Unborn& operator=(const Unborn&) = delete;
+  ~Unborn() {
+    if (!temporary_.empty()) ::unlink(temporary_.c_str());
   }
-  return sync_directory(path);
+
+  Result<Descriptor> open() {
+    std::filesystem::path parent = path_.parent_path();
+    if (parent.empty()) parent = ".";
+    if (::access("/proc/self/fd", X_OK) == 0) {
+      auto nameless = Descriptor::open(parent, O_RDWR | O_TMPFILE, 0666);
+      if (nameless) return nameless;
+      // Older kernels and some file systems say EISDIR or EOPNOTSUPP: both come out as `io`.
+      if (nameless.error().code != Code::io) return nameless;
+    }
+    std::filesystem::path temporary = path_;
+    temporary += ".new-" + std::to_string(::getpid());
+    auto named = Descriptor::open(temporary, O_RDWR | O_CREAT | O_EXCL, 0666);
+    if (named) temporary_ = std::move(temporary);
+    return named;
+  }
+
+  // Gives the name; exists if somebody was faster.
+  Result<void> name(const Descriptor& file) {
+    const std::string source =
+        temporary_.empty() ? "/proc/self/fd/" + std::to_string(file.get()) : temporary_.string();
+    if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      return std::unexpected(system_error("cannot create " + path_.string(), errno));
+    }
+    auto synced = sync_directory(path_);
+    if (!synced) ::unlink(path_.c_str());  // a refusal leaves nothing behind
+    return synced;
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+};
+
+// A copied file may have holes, and touching one on a full disk is a SIGBUS.
+Result<void> fill_holes(const Descriptor& file, std::uint64_t bytes, const DomainChoice& domain) {
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) return std::unexpected(system_error("cannot stat", errno));
+  constexpr std::uint64_t kStatBlock = 512;
+  const bool short_of_blocks = static_cast<std::uint64_t>(info.st_blocks) * kStatBlock < bytes;
+  // The count is exact in memory; on disks it includes metadata, and asking for what is there
+  // already costs little.
+  const bool in_memory = domain.domain == Domain::process || domain.emulated;
+  if (in_memory && !short_of_blocks) return {};
+  return allocate(file, 0, bytes);
 }
 
 }  // namespace
@@ -80,6 +122,10 @@ Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem:
     return std::unexpected(
         Error{Code::empty_file, path.string() + " is empty: delete it to create a pool there"});
   }
+  if (*bytes > kMaxPoolBytes) {
+    return std::unexpected(Error{Code::corrupt, path.string() + " has " + std::to_string(*bytes) +
+                                                    " bytes, more than a pool can have"});
+  }
   if (*bytes < kHeaderB + sizeof(Header)) {
     std::array<std::byte, sizeof(Word)> first{};
     const bool magic = ::pread(pool->file_.get(), first.data(), first.size(), 0) == 8 &&
@@ -116,6 +162,12 @@ Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem:
                                                     std::to_string(frontier) +
                                                     " is impossible: restore it from a copy"});
   }
+  if (!pool->read_only_) {
+    if (auto filled = fill_holes(pool->file_, *bytes, pool->domain_); !filled) {
+      filled.error().message = path.string() + " has holes: " + filled.error().message;
+      return std::unexpected(filled.error());
+    }
+  }
   return pool;
 }
 
@@ -130,7 +182,8 @@ Result<std::unique_ptr<PoolFile>> PoolFile::create(const std::filesystem::path& 
   std::unique_ptr<PoolFile> pool(new PoolFile);
   pool->path_ = path;
   pool->cap_ = *cap;
-  auto file = nameless(path);
+  Unborn unborn(path);
+  auto file = unborn.open();
   if (!file) {
     file.error().message = "cannot create " + path.string() + ": " + file.error().message;
     return std::unexpected(file.error());
@@ -146,11 +199,11 @@ Result<std::unique_ptr<PoolFile>> PoolFile::create(const std::filesystem::path& 
   if (auto mapped = pool->map(options, kMinPoolBytes, observer); !mapped) {
     return std::unexpected(mapped.error());
   }
-  pool->format();
+  if (auto formatted = pool->format(); !formatted) return std::unexpected(formatted.error());
   if (pool->domain_.domain != Domain::process && ::fsync(pool->file_.get()) != 0) {
     return std::unexpected(system_error("cannot write " + path.string(), errno));
   }
-  if (auto named = give_name(pool->file_, path); !named) return std::unexpected(named.error());
+  if (auto named = unborn.name(pool->file_); !named) return std::unexpected(named.error());
   return pool;
 }
 
@@ -170,7 +223,7 @@ Result<std::unique_ptr<PoolFile>> PoolFile::anonymous(const PoolOptions& options
   if (auto mapped = pool->map(options, kMinPoolBytes, observer); !mapped) {
     return std::unexpected(mapped.error());
   }
-  pool->format();
+  if (auto formatted = pool->format(); !formatted) return std::unexpected(formatted.error());
   return pool;
 }
 
@@ -194,7 +247,7 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   }
   if (!mapping) return std::unexpected(mapping.error());
   mapping_ = std::move(*mapping);
-  cap_ = std::min(std::max(cap_, file_bytes), reserve);
+  cap_ = std::min({std::max(cap_, file_bytes), reserve, kMaxPoolBytes});
   // A private copy is nobody's durable state, and an observer sees nothing of it.
   medium_ = std::make_unique<Medium>(mapping_.base(), file_bytes,
                                      read_only_ ? Domain::volatile_ : domain_.domain,
@@ -202,12 +255,21 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   return {};
 }
 
-void PoolFile::format() {
+Error PoolFile::write_back_failed() const {
+  return {Code::io, path_.string() +
+                        ": a write-back failed; operations acknowledged after the failure are not "
+                        "in the file"};
+}
+
+Result<void> PoolFile::format() {
   std::atomic_ref<Word>(state().frontier).store(kHeapAt, std::memory_order_relaxed);
-  medium_->persist(&state(), sizeof(PoolState));  // before a magic vouches for it
-  create_headers(*medium_);
+  // The state before a magic vouches for it.
+  if (!medium_->persist(&state(), sizeof(PoolState)) || !create_headers(*medium_)) {
+    return std::unexpected(write_back_failed());
+  }
   header_ = *medium_->at<Header>(kHeaderA);
   was_clean_ = true;
+  return {};
 }
 
 bool PoolFile::grow(std::uint64_t bytes) {
@@ -236,26 +298,24 @@ bool PoolFile::grow(std::uint64_t bytes) {
   return true;
 }
 
-void PoolFile::mark_open() {
-  if (read_only_) return;
+Result<void> PoolFile::mark_open() {
+  if (read_only_) return {};
   header_.clean = 0;
   header_.file_bytes = medium_->size();
-  update_header(*medium_, header_);
   // A second time, so that the other copy is mended and says the same.
-  if (header_copy_damaged_) update_header(*medium_, header_);
+  if (!update_header(*medium_, header_) ||
+      (header_copy_damaged_ && !update_header(*medium_, header_))) {
+    return std::unexpected(write_back_failed());
+  }
+  return {};
 }
 
 Result<void> PoolFile::mark_clean() {
   if (read_only_) return {};
-  if (!medium_->failed()) {
-    header_.clean = 1;
-    header_.file_bytes = medium_->size();
-    update_header(*medium_, header_);
-  }
-  if (medium_->failed()) {
-    return std::unexpected(Error{Code::io, path_.string() +
-                                               ": a write-back failed; operations acknowledged "
-                                               "after the failure are not in the file"});
+  header_.clean = 1;
+  header_.file_bytes = medium_->size();
+  if (medium_->failed() || !update_header(*medium_, header_)) {
+    return std::unexpected(write_back_failed());
   }
   return {};
 }

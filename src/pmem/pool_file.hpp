@@ -35,8 +35,8 @@ class PoolFile {
   // is full, and nothing changed.
   bool grow(std::uint64_t bytes);
 
-  // Marks the pool as in use: called once recovery is done.
-  void mark_open();
+  // Marks the pool as in use: called once recovery is done. io if that was not written.
+  Result<void> mark_open();
   // Marks the pool as closed properly; io if anything was not written.
   Result<void> mark_clean();
 
@@ -48,7 +48,8 @@ class PoolFile {
                                                          const PoolOptions& options,
                                                          Observer* observer);
   Result<void> map(const PoolOptions& options, std::uint64_t file_bytes, Observer* observer);
-  void format();
+  [[nodiscard]] Result<void> format();
+  [[nodiscard]] Error write_back_failed() const;
 
   std::filesystem::path path_;
   Descriptor file_;

@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <everleaf/index.hpp>
@@ -66,23 +67,54 @@ struct Context {
   bool read_only;
   pmem::Offset root_word;  // the tree's word in the directory; 0 before the tree was created
 
-  // A block, waiting out grace periods where the pool is full. 0: out of space.
-  [[nodiscard]] pmem::Offset reserve(
-      std::size_t bytes, alloc::Placement placement = alloc::Placement::anywhere) const {
-    pmem::Offset block = heap.reserve(bytes, placement);
-    if (block == 0) {
+  // Runs an operation that pins by itself; where it ends for lack of space, waits out grace periods
+  // and runs it once more. Not from within a pin: that would hold back the very blocks.
+  template <class Operation>
+  Outcome with_space(Operation operation) const {
+    Outcome outcome = operation();
+    if (outcome == Outcome::out_of_space && !medium.failed()) {
       grace.collect_all();
-      block = heap.reserve(bytes, placement);
+      outcome = operation();
     }
-    return block;
+    // The heap gives nothing out once a write-back has failed.
+    return outcome == Outcome::out_of_space && medium.failed() ? Outcome::io_error : outcome;
   }
+};
+
+// A block that goes back to the heap unless it is kept. A crash needs no undo: its bit was not set.
+class Reserved {
+ public:
+  explicit Reserved(alloc::Heap& heap) : heap_(&heap) {}
+  Reserved(Reserved&& other) noexcept
+      : heap_(other.heap_), block_(std::exchange(other.block_, 0)) {}
+  Reserved& operator=(Reserved&&) = delete;
+  ~Reserved() {
+    if (block_ != 0) heap_->recycle(block_);
+  }
+  // False: out of space.
+  [[nodiscard]] bool get(std::size_t bytes,
+                         alloc::Placement placement = alloc::Placement::anywhere) {
+    if (block_ == 0) block_ = heap_->reserve(bytes, placement);
+    return block_ != 0;
+  }
+  [[nodiscard]] pmem::Offset block() const { return block_; }
+  void keep() { block_ = 0; }
+  // After the commit of the record that activates it. io_error: neither used nor given back.
+  void settle(Outcome committed) {
+    if (committed == Outcome::done || committed == Outcome::io_error) keep();
+  }
+
+ private:
+  alloc::Heap* heap_;
+  pmem::Offset block_ = 0;
 };
 
 // How the registry makes trees: one function that writes a new empty tree, one that opens it.
 struct Factory {
-  // Adds what an empty tree needs to `record`, which also creates the directory entry.
+  // Adds what an empty tree needs to `record`, which also creates the directory entry, and its
+  // blocks to `blocks`. A refusal adds nothing.
   Outcome (*create)(Context context, const base::Spec& canonical, KeyType key_type,
-                    alloc::Redo& record);
+                    alloc::Redo& record, std::vector<Reserved>& blocks);
   Result<std::unique_ptr<detail::Tree<std::uint64_t>>> (*open_u64)(Context context,
                                                                    const base::Spec& canonical);
   Result<std::unique_ptr<detail::Tree<Bytes>>> (*open_bytes)(Context context,

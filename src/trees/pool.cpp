@@ -90,7 +90,10 @@ Result<std::shared_ptr<PoolState>> PoolState::start(std::unique_ptr<pmem::PoolFi
     return std::unexpected(replayed.error());
   }
   state->replayed_ = *replayed;
-  state->file_->mark_open();
+  if (auto marked = state->file_->mark_open(); !marked) {
+    state->finished_ = true;
+    return std::unexpected(marked.error());
+  }
   state->open_ns_ = base::now_ns() - started_ns;
   return state;
 }
@@ -125,19 +128,26 @@ Result<tree::Directory::Found> PoolState::create_index(std::string_view name, st
     return std::unexpected(Error{Code::bad_option, "the tree's options are too long to store"});
   }
   alloc::Redo record;
+  std::vector<tree::Reserved> blocks;
   tree::Directory::Found found{{std::string(name), resolved->text, key_type}, 0};
   auto root_word = directory_.prepare(found.info, record);
   if (!root_word) return std::unexpected(root_word.error());
   found.root_word = *root_word;
-  const Outcome outcome =
-      resolved->row->factory.create(context(*root_word), resolved->canonical, key_type, record);
-  if (outcome != Outcome::done || !redo_.commit(record)) {
-    return std::unexpected(Error{Code::out_of_space, "no space for a new index"});
-  }
-  if (medium().failed()) {
+  const Outcome prepared = context(*root_word).with_space([&] {
+    return resolved->row->factory.create(context(*root_word), resolved->canonical, key_type, record,
+                                         blocks);
+  });
+  const Outcome outcome = prepared == Outcome::done ? redo_.commit(record) : prepared;
+  for (tree::Reserved& block : blocks) block.settle(outcome);
+  if (outcome == Outcome::done) return found;
+  if (outcome == Outcome::io_error || medium().failed()) {
     return std::unexpected(Error{Code::io, "a write-back failed; the pool takes no more writes"});
   }
-  return found;
+  if (outcome == Outcome::corrupt) {
+    return std::unexpected(
+        Error{Code::corrupt, "the heap is damaged: restore the pool from a copy"});
+  }
+  return std::unexpected(Error{Code::out_of_space, "no space for a new index"});
 }
 
 Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
@@ -197,10 +207,12 @@ Result<Tree<Bytes>*> PoolState::index(std::string_view name, std::string_view sp
   return (*open)->bytes.get();
 }
 
-std::vector<IndexInfo> PoolState::indexes() const {
+Result<std::vector<IndexInfo>> PoolState::indexes() const {
   const base::MutexGuard guard(mutex_);
   std::vector<IndexInfo> all;
-  for (auto& found : directory_.list(nullptr)) all.push_back(std::move(found.info));
+  std::vector<std::string> problems;
+  for (auto& found : directory_.list(&problems)) all.push_back(std::move(found.info));
+  if (!problems.empty()) return std::unexpected(Error{Code::corrupt, problems.front()});
   return all;
 }
 
@@ -324,7 +336,7 @@ Result<Index<K>> Pool::index(std::string_view name, std::string_view spec) {
   return Index<K>(state_, *tree);
 }
 
-std::vector<IndexInfo> Pool::indexes() const {
+Result<std::vector<IndexInfo>> Pool::indexes() const {
   return state_->indexes();
 }
 PoolInfo Pool::info() const {

@@ -29,7 +29,7 @@ class PoolState {
   template <class K>
   Result<Tree<K>*> index(std::string_view name, std::string_view spec);
 
-  [[nodiscard]] std::vector<IndexInfo> indexes() const;
+  [[nodiscard]] Result<std::vector<IndexInfo>> indexes() const;
   [[nodiscard]] IndexInfo info_of(const void* tree) const;
   [[nodiscard]] PoolInfo info() const;
   [[nodiscard]] Counters counters() const { return file_->medium().counters(); }

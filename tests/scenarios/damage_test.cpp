@@ -271,7 +271,7 @@ TEST_F(Requests, DirectoryOfIndexesFull) {
     ASSERT_EQ(refusal_of_index(pool, std::to_string(i), spec_), "opened");
   }
   EXPECT_EQ(refusal_of_index(pool, "one more", spec_), name(Code::out_of_space));
-  EXPECT_EQ(pool.indexes().size(), kMaxIndexes);
+  EXPECT_EQ(pool.indexes().value().size(), kMaxIndexes);
   EXPECT_EQ(unsound(pool), "");
 }
 

@@ -46,7 +46,7 @@ TEST_P(Space, RefusedAtTheKthAllocation) {
       auto index = pool.index<K>("index", spec);
       if (!index) {
         EXPECT_EQ(index.error().code, Code::out_of_space);
-        EXPECT_TRUE(pool.indexes().empty());
+        EXPECT_TRUE(pool.indexes().value().empty());
         EXPECT_EQ(unsound(pool), "");
         heap.fail_after(kNever);
         index = pool.index<K>("index", spec);

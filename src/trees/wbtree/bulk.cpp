@@ -9,26 +9,22 @@ namespace everleaf::tree::wbtree {
 template <class Keys>
 class WbTree<Keys>::Blocks {
  public:
-  explicit Blocks(const Context& context) : c_(context) {}
-  Blocks(const Blocks&) = delete;
-  Blocks& operator=(const Blocks&) = delete;
-  ~Blocks() {
-    for (const Offset block : blocks_) c_.heap.recycle(block);
-  }
+  explicit Blocks(alloc::Heap& heap) : heap_(heap) {}
   // Reserves a block and adds its activation to the record; 0: out of space.
   [[nodiscard]] Offset get(std::size_t bytes, alloc::Redo& record,
                            alloc::Placement placement = alloc::Placement::anywhere) {
-    const Offset block = c_.reserve(bytes, placement);
-    if (block == 0) return 0;
-    blocks_.push_back(block);
-    c_.heap.activate(record, block);
-    return block;
+    Reserved block(heap_);
+    if (!block.get(bytes, placement) || !heap_.activate(record, block.block())) return 0;
+    blocks_.push_back(std::move(block));
+    return blocks_.back().block();
   }
-  void keep() { blocks_.clear(); }
+  void settle(Outcome committed) {
+    for (Reserved& block : blocks_) block.settle(committed);
+  }
 
  private:
-  const Context& c_;
-  std::vector<Offset> blocks_;
+  alloc::Heap& heap_;
+  std::vector<Reserved> blocks_;
 };
 
 // Writes entries 0.. of a fresh leaf; false when space is out.
@@ -101,7 +97,7 @@ typename WbTree<Keys>::Walk WbTree<Keys>::append_leaf(Entries entries,
     const Walk walk = split(path, level, probe, outcome);
     return outcome == Outcome::done ? Walk::retry : walk;
   }
-  Blocks blocks(c_);
+  Blocks blocks(c_.heap);
   alloc::Redo record;
   outcome = Outcome::out_of_space;
   const Offset fresh = blocks.get(leaf_.bytes, record);
@@ -138,13 +134,24 @@ typename WbTree<Keys>::Walk WbTree<Keys>::append_leaf(Entries entries,
     if (!link_last(path, fresh, separator, record, blocks)) return leave(Walk::there);
   }
   outcome = Outcome::corrupt;
-  c_.medium.fence();  // leaf and key records before the record: too many to cover one by one
-  if (!sound || !c_.redo.commit(record)) return leave(Walk::there);
-  blocks.keep();
-  outcome = c_.medium.failed() ? Outcome::io_error : Outcome::done;
+  if (!sound) return leave(Walk::there);
+  // Leaf and key records before the record: too many to cover one by one.
+  outcome = c_.medium.fence() ? c_.redo.commit(record) : Outcome::io_error;
+  blocks.settle(outcome);
   locks.release(true);
-  if (before == nullptr) c_.grace.retire(last.node);
+  if (outcome == Outcome::done && before == nullptr) c_.grace.retire(last.node);
   return Walk::there;
+}
+
+template <class Keys>
+Outcome WbTree<Keys>::expect_empty() const {
+  const alloc::Grace::Pin pin(c_.grace);
+  if (!pin.ok()) return Outcome::too_many_threads;
+  const Word root = pmem::load(root_word());
+  if (!possible(root & ~Word{kNodeAlign - 1})) return Outcome::corrupt;
+  const Node empty = leaf(root & ~Word{kNodeAlign - 1});
+  const bool is_empty = root % kNodeAlign == 0 && empty.count(empty.control()) == 0;
+  return is_empty ? Outcome::done : Outcome::not_empty;
 }
 
 template <class Keys>
@@ -154,19 +161,19 @@ Outcome WbTree<Keys>::bulk_load(Entries entries, double fill) {
     if (const Outcome refusal = admit(entries[i].key); refusal != Outcome::done) return refusal;
     if (i != 0 && !(entries[i - 1].key < entries[i].key)) return Outcome::not_ascending;
   }
-  const alloc::Grace::Pin pin(c_.grace);
-  if (!pin.ok()) return Outcome::too_many_threads;
-  const Word root = pmem::load(root_word());
-  if (!possible(root & ~Word{kNodeAlign - 1})) return Outcome::corrupt;
-  const Node empty = leaf(root & ~Word{kNodeAlign - 1});
-  if (root % kNodeAlign != 0 || empty.count(empty.control()) != 0) return Outcome::not_empty;
+  if (const Outcome refusal = expect_empty(); refusal != Outcome::done) return refusal;
   const double wanted = std::clamp(fill, 0.1, 1.0) * leaf_.capacity;
   const auto each = std::max<std::size_t>(1, static_cast<std::size_t>(wanted));
   for (std::size_t done = 0; done < entries.size();) {
     const Entries chunk = entries.subspan(done, std::min(each, entries.size() - done));
-    Outcome outcome = Outcome::done;
-    if (append_leaf(chunk, done == 0 ? nullptr : &entries[done - 1], outcome) == Walk::retry)
-      continue;
+    const Outcome outcome = c_.with_space([&] {
+      const alloc::Grace::Pin pin(c_.grace);
+      Outcome appended = Outcome::too_many_threads;
+      while (pin.ok() && append_leaf(chunk, done == 0 ? nullptr : &entries[done - 1], appended) ==
+                             Walk::retry) {
+      }
+      return appended;
+    });
     if (outcome != Outcome::done) return outcome;
     done += chunk.size();
   }

@@ -43,7 +43,7 @@ bool WbTree<Keys>::survey_keys(Survey& s, Offset offset, Node node, const Slots&
     const Word word = node.key(slots.at(i));
     if constexpr (Keys::kRecords) {
       const std::size_t bytes = c_.heap.allocated_bytes(Keys::record_of(word));
-      if (!keys_.readable(word) || bytes == 0) {
+      if (!keys_.readable(word) || bytes < Keys::record_bytes(keys_.key_of(word))) {
         s.problem(at(offset, "a key record is impossible or not allocated"));
         return false;
       }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -34,8 +35,10 @@ class U64Keys {
   [[nodiscard]] int compare(Word word, const Probe& probe) const {
     return word < probe.key ? -1 : static_cast<int>(word > probe.key);
   }
-  [[nodiscard]] int compare_words(Word a, Word b) const {
-    return a < b ? -1 : static_cast<int>(a > b);
+  // By the items' `key` words.
+  template <class Item>
+  void sort(std::span<Item> items) const {
+    std::ranges::sort(items, {}, &Item::key);
   }
   [[nodiscard]] bool equal_in_bitmap_leaf(Word word, const Probe& probe) const {
     return word == probe.key;
@@ -73,8 +76,15 @@ class BytesKeys {
     if (prefix != probe.prefix) return prefix < probe.prefix ? -1 : 1;
     return compare_bytes(word, probe);
   }
-  [[nodiscard]] int compare_words(Word a, Word b) const {
-    return sign(key_of(a).compare(key_of(b)));
+  // A heap sort: in a damaged pool another thread may write where the records lie, and it stays in
+  // its range whatever the comparisons say.
+  template <class Item>
+  void sort(std::span<Item> items) const {
+    const auto before = [this](const Item& a, const Item& b) {
+      return key_of(a.key) < key_of(b.key);
+    };
+    std::ranges::make_heap(items, before);
+    std::ranges::sort_heap(items, before);
   }
   [[nodiscard]] bool equal_in_bitmap_leaf(Word word, const Probe& probe) const {
     return (word & ~kOffsetMask) == probe.hash && compare_bytes(word, probe) == 0;

@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <span>
 
 #include "pmem/medium.hpp"
 #include "trees/wbtree/layout.hpp"
@@ -143,9 +144,7 @@ class Node {
       const auto i = static_cast<unsigned>(std::countr_zero(bits));
       sorted[n++] = {key(i), i};
     }
-    std::sort(sorted.begin(), sorted.begin() + n, [&keys](const Numbered& a, const Numbered& b) {
-      return keys.compare_words(a.key, b.key) < 0;
-    });
+    keys.sort(std::span(sorted).first(n));
     for (unsigned i = 0; i < n; ++i) slots.byte[i + 1] = static_cast<std::uint8_t>(sorted[i].entry);
     slots.byte[0] = static_cast<std::uint8_t>(n);
   }

@@ -6,12 +6,15 @@ namespace everleaf::tree::wbtree {
 
 // P10, A10: an empty tree is one empty leaf; the directory's record allocates it and sets the root
 // word.
-Outcome create(Context context, const base::Spec& canonical, KeyType, alloc::Redo& record) {
+Outcome create(Context context, const base::Spec& canonical, KeyType, alloc::Redo& record,
+               std::vector<Reserved>& blocks) {
   const auto options = parse_options(canonical);
   if (!options) return Outcome::corrupt;
   const Shape& shape = options->leaf;
-  const Offset block = context.reserve(shape.bytes);
-  if (block == 0) return Outcome::out_of_space;
+  Reserved reserved(context.heap);
+  if (!reserved.get(shape.bytes)) return Outcome::out_of_space;
+  const Offset block = reserved.block();
+  if (!context.heap.activate(record, block)) return Outcome::corrupt;
   const Node leaf(context.medium.at(block), shape);
   context.medium.store(leaf.control_word(), Node::empty_control(shape.kind));
   context.medium.store(leaf.link_word(), 0);
@@ -22,8 +25,8 @@ Outcome create(Context context, const base::Spec& canonical, KeyType, alloc::Red
   }
   context.medium.flush(leaf.base(), shape.entries_at);
   record.cover(block, shape.entries_at);
-  context.heap.activate(record, block);
   record.store(context.root_word, block);
+  blocks.push_back(std::move(reserved));
   return Outcome::done;
 }
 

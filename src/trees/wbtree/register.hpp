@@ -7,7 +7,8 @@
 
 namespace everleaf::tree::wbtree {
 
-Outcome create(Context context, const base::Spec& canonical, KeyType key_type, alloc::Redo& record);
+Outcome create(Context context, const base::Spec& canonical, KeyType key_type, alloc::Redo& record,
+               std::vector<Reserved>& blocks);
 Result<std::unique_ptr<detail::Tree<std::uint64_t>>> open_u64(Context context,
                                                               const base::Spec& canonical);
 Result<std::unique_ptr<detail::Tree<Bytes>>> open_bytes(Context context,

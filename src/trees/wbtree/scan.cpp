@@ -1,6 +1,6 @@
 // Scans in both directions. A leaf is copied out under its version, then sorted; no user code and
 // no lock is involved.
-#include <algorithm>
+#include <span>
 
 #include "trees/wbtree/tree.hpp"
 
@@ -50,10 +50,7 @@ bool WbTree<Keys>::sort_batch(Batch& batch) const {
     }
   }
   if (batch.sorted) return true;
-  std::sort(batch.entries.begin(), batch.entries.begin() + batch.count,
-            [this](const wbtree::Entry& a, const wbtree::Entry& b) {
-              return keys_.compare_words(a.key, b.key) < 0;
-            });
+  keys_.sort(std::span(batch.entries).first(batch.count));
   batch.sorted = true;
   return true;
 }

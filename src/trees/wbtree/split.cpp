@@ -84,7 +84,7 @@ Outcome WbTree<Keys>::own_separator(Halves& halves, Reserved& block, alloc::Redo
     }
     halves.separator = keys_.write_record(block.block(), separator, inner_.kind);
     record.cover(block.block(), Keys::record_bytes(separator));
-    c_.heap.activate(record, block.block());
+    if (!c_.heap.activate(record, block.block())) return Outcome::corrupt;
   }
   return Outcome::done;
 }
@@ -131,9 +131,9 @@ typename WbTree<Keys>::Walk WbTree<Keys>::split(const Path& path, unsigned level
                                                 const Probe& probe, Outcome& outcome) {
   const bool is_leaf = level == path.depth;
   const Step& step = path.steps[level];
-  Reserved right_block(c_);
-  Reserved root_block(c_);
-  Reserved separator_block(c_);
+  Reserved right_block(c_.heap);
+  Reserved root_block(c_.heap);
+  Reserved separator_block(c_.heap);
   outcome = Outcome::out_of_space;
   const auto together = alloc::Placement::together;
   if (!right_block.get(leaf_.bytes, is_leaf ? alloc::Placement::anywhere : together)) {
@@ -172,29 +172,25 @@ typename WbTree<Keys>::Walk WbTree<Keys>::split(const Path& path, unsigned level
   const Node right(c_.medium.at(right_block.block()), node.shape());
   fill_right(record, node, right, slots, rising ? n - 1 : n / 2, halves);
   outcome = own_separator(halves, separator_block, record, is_leaf);
+  if (outcome == Outcome::done && (!c_.heap.activate(record, right_block.block()) ||
+                                   (level == 0 && !c_.heap.activate(record, root_block.block())))) {
+    outcome = Outcome::corrupt;
+  }
   if (outcome != Outcome::done) {
     locks.release(false);
     return Walk::there;
   }
-  c_.heap.activate(record, right_block.block());
   log_slots_and_control(record, node, halves);
   if (is_leaf) record.store(c_.medium.offset_of(node.link_word()), right_block.block());
   if (level == 0) {
     fill_root(record, inner(root_block.block()), step.node, halves.separator, right_block.block());
-    c_.heap.activate(record, root_block.block());
     record.store(c_.root_word, root_block.block() | (path.depth + 1));
   } else {
     link_child(record, inner(path.steps[level - 1].node), path.steps[level - 1].position,
                halves.separator, right_block.block());
   }
-  if (c_.redo.commit(record)) {
-    right_block.keep();
-    root_block.keep();
-    separator_block.keep();
-  } else {
-    outcome = Outcome::corrupt;
-  }
-  if (c_.medium.failed()) outcome = Outcome::io_error;
+  outcome = c_.redo.commit(record);
+  for (Reserved* block : {&right_block, &root_block, &separator_block}) block->settle(outcome);
   locks.release(true);
   return Walk::there;
 }

@@ -86,33 +86,13 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
     Slots slots;        // valid unless the leaf is bitmap-only
     unsigned position;  // slots with smaller keys
   };
-  // A block that goes back to the heap unless it is kept. A crash needs no undo (A11).
-  class Reserved {
-   public:
-    explicit Reserved(const Context& context) : c_(context) {}
-    Reserved(const Reserved&) = delete;
-    Reserved& operator=(const Reserved&) = delete;
-    ~Reserved() {
-      if (block_ != 0) c_.heap.recycle(block_);
-    }
-    [[nodiscard]] bool get(std::size_t bytes,
-                           alloc::Placement placement = alloc::Placement::anywhere) {
-      if (block_ == 0) block_ = c_.reserve(bytes, placement);
-      return block_ != 0;
-    }
-    [[nodiscard]] Offset block() const { return block_; }
-    void keep() { block_ = 0; }
-
-   private:
-    const Context& c_;
-    Offset block_ = 0;
-  };
-
   // --- tree.cpp: ways down ---
   [[nodiscard]] base::VersionLock& lock_of(Offset node) const { return locks_.of(node); }
   [[nodiscard]] Word* root_word() const { return c_.medium.template at<Word>(c_.root_word); }
   [[nodiscard]] bool possible(Offset node) const {
-    return node >= pmem::kHeapAt && node % kNodeAlign == 0 && c_.medium.contains(node, leaf_.bytes);
+    // The first lines of a slab are the heap's.
+    return node >= pmem::kHeapAt && node % kNodeAlign == 0 &&
+           node % pmem::kSlabBytes >= alloc::kFirstBlockAt && c_.medium.contains(node, leaf_.bytes);
   }
   [[nodiscard]] Node leaf(Offset node) const { return {c_.medium.at(node), leaf_}; }
   [[nodiscard]] Node inner(Offset node) const { return {c_.medium.at(node), inner_}; }
@@ -126,11 +106,13 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
 
   // --- write.cpp: one leaf ---
   Outcome write(Key key, std::uint64_t value, Write what);
+  Outcome write_pinned(Key key, std::uint64_t value, Write what);
   Outcome insert_entry(Node node, Hit& hit, Key key, Reserved& record, std::uint64_t value);
   Outcome remove_entry(Node node, Hit& hit);
-  void store_value(Node node, const Hit& hit, std::uint64_t value);
-  void commit_in_place(Node node, const Slots& slots, Word before, Word after);
-  void repair_slots(Node node);
+  Outcome store_value(Node node, const Hit& hit, std::uint64_t value);
+  Outcome commit_in_place(Node node, const Slots& slots, Word before, Word after);
+  [[nodiscard]] bool invalidate_slots(Node node, Word control);
+  [[nodiscard]] bool repair_slots(Node node);
   void write_slots(Node node, const Slots& slots);
   void log_slots(alloc::Redo& record, Node node, const Slots& slots) const;
   [[nodiscard]] bool release_record(alloc::Redo& record, Word key, Offset& block);
@@ -172,6 +154,7 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
   using Entries = std::span<const everleaf::Entry<Key>>;
   class Blocks;  // reserved blocks of one step
   [[nodiscard]] bool fill_leaf(Node node, Entries entries, alloc::Redo& record, Blocks& blocks);
+  [[nodiscard]] Outcome expect_empty() const;
   Walk append_leaf(Entries entries, const everleaf::Entry<Key>* before, Outcome& outcome);
   [[nodiscard]] bool link_last(const Path& path, Offset fresh, Word separator, alloc::Redo& record,
                                Blocks& blocks);

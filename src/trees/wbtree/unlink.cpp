@@ -1,5 +1,8 @@
 // Removing the last entry of a leaf: the leaf goes too, and with it inner nodes that would be left
 // without a child. One redo record commits all of it. P8 and A8 of README.md.
+#include <algorithm>
+#include <span>
+
 #include "trees/wbtree/tree.hpp"
 
 namespace everleaf::tree::wbtree {
@@ -73,7 +76,12 @@ bool WbTree<Keys>::lock_for_unlink(const Path& path, const Unlinking& u,
 
 template <class Keys>
 bool WbTree<Keys>::free_block(Unlinking& u, alloc::Redo& record, Offset block) {
-  if (u.freed_count == u.freed.size() || !c_.heap.release(record, block)) return false;
+  // A damaged tree may name a block twice.
+  const auto freed = std::span(u.freed).first(u.freed_count);
+  if (u.freed_count == u.freed.size() || std::ranges::find(freed, block) != freed.end() ||
+      !c_.heap.release(record, block)) {
+    return false;
+  }
   u.freed[u.freed_count++] = block;
   return true;
 }
@@ -158,9 +166,10 @@ typename WbTree<Keys>::Walk WbTree<Keys>::unlink(const Probe& probe, Outcome& ou
       record.store(c_.medium.offset_of(node.slot_word(0)), 0);
   }
   if (u.has_left) record.store(c_.medium.offset_of(leaf(u.left).link_word()), node.link());
-  if (!sound || !c_.redo.commit(record)) return leave(Walk::there);
-  outcome = c_.medium.failed() ? Outcome::io_error : Outcome::done;
+  if (!sound) return leave(Walk::there);
+  outcome = c_.redo.commit(record);
   locks.release(true);
+  if (outcome != Outcome::done) return Walk::there;
   for (unsigned i = 0; i < u.freed_count; ++i) c_.grace.retire(u.freed[i]);
   return Walk::there;
 }

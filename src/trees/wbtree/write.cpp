@@ -20,10 +20,15 @@ Outcome WbTree<Keys>::upsert(Key key, std::uint64_t value) {
 template <class Keys>
 Outcome WbTree<Keys>::write(Key key, std::uint64_t value, Write what) {
   if (const Outcome refusal = admit(key); refusal != Outcome::done) return refusal;
+  return c_.with_space([&] { return write_pinned(key, value, what); });
+}
+
+template <class Keys>
+Outcome WbTree<Keys>::write_pinned(Key key, std::uint64_t value, Write what) {
   const alloc::Grace::Pin pin(c_.grace);
   if (!pin.ok()) return Outcome::too_many_threads;
   const Probe probe = keys_.probe(key);
-  Reserved record(c_);
+  Reserved record(c_.heap);
   while (true) {
     Place place;
     const Walk walk = descend(probe, place);
@@ -46,24 +51,30 @@ Outcome WbTree<Keys>::write(Key key, std::uint64_t value, Write what) {
       if (!hit.found && !record.get(Keys::record_bytes(key))) return Outcome::out_of_space;
     }
     if (!lock.try_lock(place.version)) continue;
-    Outcome outcome = Outcome::done;
-    if (hit.found) {
-      store_value(node, hit, value);
-    } else {
-      outcome = insert_entry(node, hit, key, record, value);
-    }
-    if (c_.medium.failed()) outcome = Outcome::io_error;  // not durable: not acknowledged
-    lock.unlock();
-    return outcome;
+    const base::Unlock unlock(lock);
+    return hit.found ? store_value(node, hit, value) : insert_entry(node, hit, key, record, value);
   }
 }
 
+// A failed fence: what was not made durable is not acknowledged, and nothing more is stored.
+constexpr Outcome durable(bool fenced) {
+  return fenced ? Outcome::done : Outcome::io_error;
+}
+
 template <class Keys>
-void WbTree<Keys>::store_value(Node node, const Hit& hit, std::uint64_t value) {
-  repair_slots(node);
+Outcome WbTree<Keys>::store_value(Node node, const Hit& hit, std::uint64_t value) {
+  if (!repair_slots(node)) return Outcome::io_error;
   Word* const word = &node.entry(hit.entry)->value;
   c_.medium.store(word, value);
-  c_.medium.persist(word, sizeof(Word));  // P6: durable before anybody sees it
+  return durable(c_.medium.persist(word, sizeof(Word)));  // P6: durable before anybody sees it
+}
+
+// P1: durable before the slot array changes.
+template <class Keys>
+bool WbTree<Keys>::invalidate_slots(Node node, Word control) {
+  if (node.kind() != NodeKind::slot_bitmap || (control & 1) == 0) return true;
+  c_.medium.store(node.control_word(), control & ~Word{1});
+  return c_.medium.persist(node.control_word(), sizeof(Word));
 }
 
 template <class Keys>
@@ -91,56 +102,53 @@ Outcome WbTree<Keys>::insert_entry(Node node, Hit& hit, Key key, Reserved& recor
     alloc::Redo redo;
     redo.cover(record.block(), Keys::record_bytes(key));
     redo.cover(c_.medium.offset_of(entry), sizeof(Entry));
-    c_.heap.activate(redo, record.block());
+    if (!c_.heap.activate(redo, record.block())) return Outcome::corrupt;
     if (node.kind() != NodeKind::bitmap_only) log_slots(redo, node, hit.slots);
     if (node.kind() != NodeKind::slot_only) {
       redo.store(c_.medium.offset_of(node.control_word()), after);
     }
-    if (!c_.redo.commit(redo)) return Outcome::corrupt;
-    record.keep();
-    return Outcome::done;
+    const Outcome outcome = c_.redo.commit(redo);
+    record.settle(outcome);
+    return outcome;
   }
-  if (node.kind() == NodeKind::slot_bitmap && (hit.control & 1) != 0) {
-    c_.medium.store(node.control_word(), hit.control & ~Word{1});
-    c_.medium.persist(node.control_word(), sizeof(Word));  // P1: before the slot array changes
-  }
+  if (!invalidate_slots(node, hit.control)) return Outcome::io_error;
   write_entry();
-  commit_in_place(node, hit.slots, hit.control, after);
-  return Outcome::done;
+  return commit_in_place(node, hit.slots, hit.control, after);
 }
 
 // P2 and P3: what was prepared becomes valid by one word. For slot+bitmap nodes bit 0 is durably
 // clear.
 template <class Keys>
-void WbTree<Keys>::commit_in_place(Node node, const Slots& slots, Word before, Word after) {
+Outcome WbTree<Keys>::commit_in_place(Node node, const Slots& slots, Word before, Word after) {
   if (node.kind() == NodeKind::slot_only) {
-    if (slots.count() > (before & 0xFF)) c_.medium.fence();  // P2: the entry before its slot
+    const bool added = slots.count() > (before & 0xFF);
+    if (added && !c_.medium.fence()) return Outcome::io_error;  // P2: the entry before its slot
     write_slots(node, slots);
-    c_.medium.fence();  // P3: durable before anybody sees it
-    return;
+    return durable(c_.medium.fence());  // P3: durable before anybody sees it
   }
   if (node.kind() == NodeKind::slot_bitmap) {
     write_slots(node, slots);
-    c_.medium.fence();  // P2: entry and slot array before the bits that vouch for them
+    // P2: entry and slot array before the bits that vouch for them
+    if (!c_.medium.fence()) return Outcome::io_error;
   } else if ((after & ~before) != 0) {
-    c_.medium.fence();  // P2: the entry before its bit
+    if (!c_.medium.fence()) return Outcome::io_error;  // P2: the entry before its bit
   }
   c_.medium.store(node.control_word(), after);
-  c_.medium.persist(node.control_word(), sizeof(Word));  // P3
+  return durable(c_.medium.persist(node.control_word(), sizeof(Word)));  // P3
 }
 
 // P4: a crash left the slot array invalid (A2); the next writer rebuilds it. Another crash here
-// (A3) finds bit 0 clear again.
+// (A3) finds bit 0 clear again. False: a write-back failed.
 template <class Keys>
-void WbTree<Keys>::repair_slots(Node node) {
+bool WbTree<Keys>::repair_slots(Node node) {
   const Word control = node.control();
-  if (node.kind() != NodeKind::slot_bitmap || (control & 1) != 0) return;
+  if (node.kind() != NodeKind::slot_bitmap || (control & 1) != 0) return true;
   Slots slots;
   node.sort_slots(keys_, control, slots);
   write_slots(node, slots);
-  c_.medium.fence();  // P4: the array before bit 0
+  if (!c_.medium.fence()) return false;  // P4: the array before bit 0
   c_.medium.store(node.control_word(), control | 1);
-  c_.medium.persist(node.control_word(), sizeof(Word));
+  return c_.medium.persist(node.control_word(), sizeof(Word));
 }
 
 // Stores and flushes the slot words that differ from the node's.
@@ -204,10 +212,8 @@ Outcome WbTree<Keys>::remove(Key key) {
       return outcome;
     }
     if (!lock.try_lock(place.version)) continue;
-    Outcome outcome = remove_entry(node, hit);
-    if (c_.medium.failed()) outcome = Outcome::io_error;
-    lock.unlock();
-    return outcome;
+    const base::Unlock unlock(lock);
+    return remove_entry(node, hit);
   }
 }
 
@@ -226,16 +232,12 @@ Outcome WbTree<Keys>::remove_entry(Node node, Hit& hit) {
     if (node.kind() != NodeKind::slot_only) {
       redo.store(c_.medium.offset_of(node.control_word()), after);
     }
-    if (!c_.redo.commit(redo)) return Outcome::corrupt;
-    c_.grace.retire(block);
-    return Outcome::done;
+    const Outcome outcome = c_.redo.commit(redo);
+    if (outcome == Outcome::done) c_.grace.retire(block);
+    return outcome;
   }
-  if (node.kind() == NodeKind::slot_bitmap && (hit.control & 1) != 0) {
-    c_.medium.store(node.control_word(), hit.control & ~Word{1});
-    c_.medium.persist(node.control_word(), sizeof(Word));  // P1
-  }
-  commit_in_place(node, hit.slots, hit.control, after);
-  return Outcome::done;
+  if (!invalidate_slots(node, hit.control)) return Outcome::io_error;
+  return commit_in_place(node, hit.slots, hit.control, after);
 }
 
 template Outcome WbTree<U64Keys>::insert(std::uint64_t, std::uint64_t);

@@ -1,0 +1,69 @@
+// The stories: a free-run header that lay over living slabs was believed, and blocks were handed
+// out far beyond the file; a node offset that pointed at a slab's own header let a tree overwrite
+// it, and a freed block's bit was then looked up in a bitmap of another class. Now a header carries
+// a check that binds it to its slab, runs over slabs in use are refused, and no node starts in the
+// lines that belong to the heap.
+#include <cstring>
+
+#include "pmem/format.hpp"
+#include "support.hpp"
+#include "trees/pool_state.hpp"
+
+namespace everleaf::test {
+namespace {
+
+// Every bit of every slab header, flipped; then the pool is used up to its last slab.
+TEST(HostileHeap, DamagedSlabHeaders) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  std::size_t slabs = 0;
+  {
+    Pool pool = Pool::open(path, small_pool()).value();
+    (void)pool.index<Bytes>("small", "wbtree:node=128").value();
+    auto index = pool.index<std::uint64_t>("large", "wbtree:node=1024").value();
+    for (std::uint64_t i = 0; i < 4000; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
+    for (std::uint64_t i = 1000; i < 3000; ++i) ASSERT_EQ(index.remove(i), Outcome::done);
+    slabs = pool.info().heap_bytes / pmem::kSlabBytes;
+  }
+  const auto sound = read_bytes(path);
+  for (std::size_t slab = 0; slab < slabs; ++slab) {
+    for (unsigned bit = 0; bit < 64; ++bit) {
+      auto image = sound;
+      image[pmem::kHeapAt + slab * pmem::kSlabBytes + bit / 8] ^= std::byte{1} << (bit % 8);
+      write_bytes(path, image);
+      Pool pool = Pool::open(path, small_pool()).value();
+      EXPECT_NE(unsound(pool), "") << "slab " << slab << ", bit " << bit;
+      auto index = pool.index<std::uint64_t>("large").value();
+      for (std::uint64_t i = 0; i < 4000; i += 3) (void)index.remove(i);
+      auto small = pool.index<Bytes>("small").value();
+      for (std::uint64_t i = 0; i < 300; ++i) (void)small.insert(std::to_string(i), i);
+      auto& state = PoolAccess::state(pool);
+      for (int i = 0; i < 100; ++i) {
+        const auto block = state.heap().reserve(1024);
+        ASSERT_TRUE(block == 0 || state.medium().contains(block, 1024));
+      }
+    }
+  }
+}
+
+// A leaf that claims to lie on a slab's header.
+TEST(HostileHeap, NoNodeLiesOnASlabHeader) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  { (void)Pool::open(path, small_pool()).value().index<std::uint64_t>("index").value(); }
+  auto image = read_bytes(path);
+  for (const std::uint64_t within : {0U, 64U}) {
+    const std::uint64_t root = pmem::kHeapAt + within;
+    std::memcpy(&image[pmem::kDirectoryAt + offsetof(pmem::DirectoryEntry, root)], &root,
+                sizeof root);
+    write_bytes(path, image);
+    Pool pool = Pool::open(path, small_pool()).value();
+    auto index = pool.index<std::uint64_t>("index").value();
+    EXPECT_EQ(index.insert(1, 1), Outcome::corrupt);
+    EXPECT_EQ(index.find(1).outcome, Outcome::corrupt);
+    EXPECT_NE(unsound(pool), "");
+  }
+}
+
+}  // namespace
+}  // namespace everleaf::test

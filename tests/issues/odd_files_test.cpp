@@ -1,0 +1,88 @@
+// The stories: a pool copied with holes was mapped as it was, and a full disk then meant SIGBUS; a
+// file beyond the largest pool made the heap look outside its tables; a file system without
+// nameless files could not hold a new pool.
+#include <cerrno>
+#include <cstdarg>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "pmem/format.hpp"
+#include "support.hpp"
+
+namespace {
+bool no_nameless_files = false;
+}
+
+// A file system that knows no O_TMPFILE.
+extern "C" int open(const char* path, int flags, ...) {
+  std::va_list arguments;
+  va_start(arguments, flags);
+  const auto permissions = va_arg(arguments, unsigned);
+  va_end(arguments);
+  if (no_nameless_files && (flags & O_TMPFILE) == O_TMPFILE) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, permissions));
+}
+
+namespace everleaf::test {
+namespace {
+
+TEST(OddFiles, HolesAreFilledAtOpen) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  { (void)Pool::open(path, small_pool()).value().index<std::uint64_t>("index").value(); }
+  const auto bytes = read_bytes(path);
+  const int file = ::open(path.c_str(), O_RDWR, 0);
+  ASSERT_GE(file, 0);
+  // The end of the file holds nothing yet.
+  const auto half = static_cast<off_t>(bytes.size() / 2);
+  ASSERT_EQ(::fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, half, half), 0);
+  struct stat info {};
+  ASSERT_EQ(::fstat(file, &info), 0);
+  ASSERT_LT(static_cast<std::size_t>(info.st_blocks) * 512, bytes.size());
+  Pool pool = Pool::open(path, small_pool()).value();
+  ASSERT_EQ(::fstat(file, &info), 0);
+  EXPECT_GE(static_cast<std::size_t>(info.st_blocks) * 512, bytes.size());
+  ::close(file);
+}
+
+TEST(OddFiles, LargerThanAnyPool) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  { (void)Pool::open(path, small_pool()).value(); }
+  if (::truncate(path.c_str(), (off_t{1} << 40) + 65536) != 0) {
+    GTEST_SKIP() << "no file of that size here";
+  }
+  const auto pool = Pool::open(path, small_pool());
+  ASSERT_FALSE(pool);
+  EXPECT_EQ(pool.error().code, Code::corrupt);
+}
+
+TEST(OddFiles, WithoutNamelessFiles) {
+  const Scratch scratch;
+  no_nameless_files = true;
+  {
+    Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+    auto index = pool.index<std::uint64_t>("index").value();
+    EXPECT_EQ(index.insert(1, 2), Outcome::done);
+    PoolOptions fresh = small_pool(Mode::create);
+    EXPECT_EQ(Pool::open(scratch / "pool", fresh).error().code, Code::exists);
+  }
+  no_nameless_files = false;
+  EXPECT_EQ(
+      *Pool::open(scratch / "pool", small_pool()).value().index<std::uint64_t>("index")->find(1),
+      2U);
+  std::size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(scratch.path())) {
+    ++files;
+  }
+  EXPECT_EQ(files, 1U) << "a temporary file was left";
+}
+
+}  // namespace
+}  // namespace everleaf::test
