@@ -8,7 +8,7 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 BENCH_ARGS ?= --records 1000000
-CTEST := ctest --output-on-failure --no-tests=error
+CTEST := ctest -j $(JOBS) --output-on-failure --no-tests=error
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10

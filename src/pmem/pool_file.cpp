@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <string>
 
 #include <fcntl.h>
@@ -83,6 +84,18 @@ Result<void> fill_holes(const Descriptor& file, std::uint64_t bytes, const Domai
   return allocate(file, 0, bytes);
 }
 
+std::optional<Error> impossible_frontier(Word frontier, std::uint64_t bytes,
+                                         const std::filesystem::path& path) {
+  if (frontier >= kHeapAt && frontier <= bytes && frontier % kSlabBytes == 0) return std::nullopt;
+  if (frontier > bytes && frontier <= kMaxPoolBytes && frontier % kSlabBytes == 0) {
+    return Error{Code::truncated, path.string() + " has " + std::to_string(bytes) +
+                                      " bytes, its heap reaches to " + std::to_string(frontier) +
+                                      ": it was cut off, restore it from a copy"};
+  }
+  return Error{Code::corrupt, path.string() + ": the heap's frontier " + std::to_string(frontier) +
+                                  " is impossible: restore it from a copy"};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PoolFile>> PoolFile::open(const std::filesystem::path& path,
@@ -150,17 +163,8 @@ Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem:
   pool->header_ = reading->header;
   pool->header_copy_damaged_ = reading->other_damaged;
   pool->was_clean_ = reading->header.clean == 1;
-  const Word frontier = load(&pool->state().frontier);
-  if (frontier > *bytes && frontier <= kMaxPoolBytes && frontier % kSlabBytes == 0) {
-    return std::unexpected(Error{Code::truncated, path.string() + " has " + std::to_string(*bytes) +
-                                                      " bytes, its heap reaches to " +
-                                                      std::to_string(frontier) +
-                                                      ": it was cut off, restore it from a copy"});
-  }
-  if (frontier < kHeapAt || frontier > *bytes || frontier % kSlabBytes != 0) {
-    return std::unexpected(Error{Code::corrupt, path.string() + ": the heap's frontier " +
-                                                    std::to_string(frontier) +
-                                                    " is impossible: restore it from a copy"});
+  if (auto error = impossible_frontier(load(&pool->state().frontier), *bytes, path)) {
+    return std::unexpected(std::move(*error));
   }
   if (!pool->read_only_) {
     if (auto filled = fill_holes(pool->file_, *bytes, pool->domain_); !filled) {

@@ -6,6 +6,7 @@
 
 namespace everleaf::tree::wbtree {
 
+// The blocks of one step; a crash needs no undo (A11).
 template <class Keys>
 class WbTree<Keys>::Blocks {
  public:
