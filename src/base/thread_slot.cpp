@@ -30,11 +30,7 @@ class EndOfThread {
   }
 
  private:
-  static void at_end(void*) {
-    const unsigned slot = detail::current_slot;
-    detail::current_slot = kNoSlot;
-    if (slot != kNoSlot) give_back(slot);
-  }
+  static void at_end(void*) { detail::give_back_slot(); }
   pthread_key_t key_{};
   bool valid_;
 };
@@ -52,6 +48,12 @@ void raise_limit(unsigned limit) noexcept {
 }
 
 }  // namespace
+
+void detail::give_back_slot() noexcept {
+  const unsigned slot = current_slot;
+  current_slot = kNoSlot;
+  if (slot != kNoSlot) give_back(slot);
+}
 
 unsigned detail::claim_slot() noexcept {
   for (std::size_t word = 0; word < kWords; ++word) {

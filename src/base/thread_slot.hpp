@@ -12,6 +12,8 @@ inline constexpr unsigned kNoSlot = ~0U;
 namespace detail {
 inline thread_local unsigned current_slot = kNoSlot;
 unsigned claim_slot() noexcept;
+// What the end of a thread does; for threads that a checker simulates.
+void give_back_slot() noexcept;
 }  // namespace detail
 
 // This thread's slot in [0, kMaxThreads), or kNoSlot while all are taken. A new owner sees

@@ -1,0 +1,119 @@
+// A deterministic scheduler: simulated threads that run one at a time on one real thread and change
+// places only where the observed build has a hook. The same decisions give the same execution.
+//
+// A simulated thread is a fiber with a stack of its own. The thread slot of src/base is swapped with
+// it, so the library sees different threads. Points: every access that the runtime reports, every
+// flush and fence, and every turn of a loop that waits (base/seam.hpp).
+//
+// Not thread-safe: one Scheduler runs at a time, on the thread that calls run().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace everleaf::crash {
+
+inline constexpr unsigned kMostFibers = 8;
+inline constexpr unsigned kNobody = ~0U;
+
+// A departure from "go on with the same thread": before point `at`, thread `to` takes over.
+struct Switch {
+  std::uint64_t at;
+  unsigned to;
+  bool operator==(const Switch&) const = default;
+};
+
+// What a run was like.
+struct Trace {
+  std::uint64_t points = 0;
+  // Per point: bit i, thread i could have run instead; upper half: who did run.
+  std::vector<std::uint16_t> choices;
+  // Threads that wait for something that never comes, or a loop without end: empty if all ended.
+  std::string stuck;
+};
+
+// Decides who runs. `able`: bit i, thread i can run; `current` may be unable (it ended or waits).
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual unsigned choose(std::uint64_t point, unsigned current, unsigned able) = 0;
+};
+
+// Plays given switches, otherwise goes on with the same thread; where that one cannot, with the
+// next one in a circle.
+class Replay final : public Policy {
+ public:
+  explicit Replay(std::span<const Switch> switches) : switches_(switches) {}
+  unsigned choose(std::uint64_t point, unsigned current, unsigned able) override;
+
+ private:
+  std::span<const Switch> switches_;
+  std::size_t next_ = 0;
+};
+
+// Randomised priorities (Burckhardt and others, ASPLOS 2010): the able thread of the highest
+// priority runs; at `changes` random points of about `length` the runner falls below all others.
+class RandomPriorities final : public Policy {
+ public:
+  RandomPriorities(std::uint64_t seed, unsigned threads, std::uint64_t length, unsigned changes);
+  unsigned choose(std::uint64_t point, unsigned current, unsigned able) override;
+
+ private:
+  std::vector<std::int64_t> priority_;
+  std::vector<std::uint64_t> change_at_;  // rising
+  std::size_t next_ = 0;
+  std::int64_t lowest_ = 0;
+};
+
+class Scheduler {
+ public:
+  using Body = std::function<void()>;
+  Scheduler();
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Runs the bodies to their ends, or until they are stuck; then their fibers are abandoned, and
+  // what they held is lost: the caller throws away the objects that they used.
+  Trace run(std::span<const Body> bodies, Policy& policy, std::uint64_t most_points);
+
+  // The scheduler whose fiber runs now, or null.
+  [[nodiscard]] static Scheduler* active() noexcept { return active_; }
+  [[nodiscard]] unsigned current() const noexcept { return current_; }
+
+  // From the hooks. Before an access: another thread may run first.
+  void point() noexcept;
+  // In a loop that waits for another thread: the others come first.
+  void spin() noexcept;
+  // For mutexes: the current thread cannot run until wake(what).
+  void block_on(const void* what) noexcept;
+  void wake(const void* what) noexcept;
+  // Parks the current thread for ever: what a thread that was stopped by the system looks like.
+  void park() noexcept;
+
+ private:
+  struct Fiber;
+  static void enter();
+  [[nodiscard]] unsigned able() const noexcept;
+  void hand_over(unsigned to) noexcept;
+  void decide() noexcept;
+  void give_up(std::string why) noexcept;
+
+  static inline Scheduler* active_ = nullptr;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::unique_ptr<Fiber> home_;
+  std::span<const Body> bodies_;
+  Policy* policy_ = nullptr;
+  Trace trace_;
+  std::uint64_t most_points_ = 0;
+  std::uint64_t quiet_ = 0;  // points since a thread did something else than wait
+  unsigned current_ = kNobody;
+  unsigned threads_ = 0;
+};
+
+}  // namespace everleaf::crash
