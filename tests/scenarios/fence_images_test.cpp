@@ -71,6 +71,7 @@ TEST_P(FenceImages, InsertsSplitLeavesInnerNodesAndTheRoot) {
     const std::uint64_t seed = test::seed();
     Random random(seed);
     const std::uint64_t n = three_levels<K>(spec);
+    std::uint64_t replays = 0;
     for (const int order : {0, 1, 2}) {
       Rig<K> rig(spec, seed, thinned(n));
       const std::uint64_t before = order == 2 ? n : n * 3 / 4;
@@ -91,8 +92,10 @@ TEST_P(FenceImages, InsertsSplitLeavesInnerNodesAndTheRoot) {
       rig.open();
       rig.run(ops_of<K>(Do::insert, second));
       expect_sound(rig, seed);
-      EXPECT_GT(rig.replays(), 0U) << "no image needed a redo record";
+      replays += rig.replays();
     }
+    // One order alone may meet no such image: the images are drawn at random.
+    EXPECT_GT(replays, 0U) << "no image needed a redo record";
   });
 }
 
