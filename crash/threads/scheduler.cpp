@@ -161,9 +161,9 @@ void Scheduler::decide() noexcept {
     set = able();
   }
   if (set == 0) {
-    const bool blocked = std::any_of(
-        fibers_.begin(), fibers_.begin() + threads_,
-        [](const auto& fiber) { return fiber->state == Fiber::State::blocked; });
+    const bool blocked =
+        std::any_of(fibers_.begin(), fibers_.begin() + threads_,
+                    [](const auto& fiber) { return fiber->state == Fiber::State::blocked; });
     give_up(blocked ? "every thread waits for a lock" : std::string{});
     return;
   }

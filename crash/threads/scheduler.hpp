@@ -1,9 +1,9 @@
 // A deterministic scheduler: simulated threads that run one at a time on one real thread and change
 // places only where the observed build has a hook. The same decisions give the same execution.
 //
-// A simulated thread is a fiber with a stack of its own. The thread slot of src/base is swapped with
-// it, so the library sees different threads. Points: every access that the runtime reports, every
-// flush and fence, and every turn of a loop that waits (base/seam.hpp).
+// A simulated thread is a fiber with a stack of its own. The thread slot of src/base is swapped
+// with it, so the library sees different threads. Points: every access that the runtime reports,
+// every flush and fence, and every turn of a loop that waits (base/seam.hpp).
 //
 // Not thread-safe: one Scheduler runs at a time, on the thread that calls run().
 #pragma once

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Plants bugs in copies of the sources and sees whether the crash checker finds them.
+
+Each *.patch beside this file is one bug that real persistent indexes had, or its like: a line that
+tells its story, an optional line "Run: ARGUMENTS", and the patch. A copy of the source tree gets one
+bug at a time, is built, and everleaf-crash runs on it until it reports a failure or its budget ends.
+
+  planted.py --apply                     only proves that every patch applies
+  planted.py --work DIR [--only NAME]... builds and runs; exit code 1 if a bug was not found
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+COPIED = ["CMakeLists.txt", "cmake", "crash", "include", "src"]
+
+
+def bugs(only):
+    """(name, story, run arguments or None, path) of every patch, in order."""
+    for path in sorted(HERE.glob("*.patch")):
+        if only and path.stem not in only:
+            continue
+        lines = path.read_text().splitlines()
+        run = next((line[5:].split() for line in lines[:4] if line.startswith("Run: ")), None)
+        yield path.stem, lines[0], run, path
+
+
+def patch(tree, path, *more):
+    return subprocess.run(
+        ["patch", "--silent", "--strip=1", "--force", "--no-backup-if-mismatch", *more,
+         f"--input={path}"],
+        cwd=tree, capture_output=True, text=True, check=False)
+
+
+def copy_sources(tree):
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tree / name, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, tree / name)
+
+
+def apply_all(only):
+    broken = 0
+    for name, _, _, path in bugs(only):
+        tried = patch(ROOT, path, "--dry-run")
+        if tried.returncode != 0:
+            broken += 1
+            print(f"{name}: does not apply\n{tried.stdout}{tried.stderr}", file=sys.stderr)
+    return broken
+
+
+def build(work, jobs):
+    return subprocess.run(["cmake", "--build", work / "build", "-j", str(jobs), "--target",
+                           "everleaf-crash"], capture_output=True, text=True, check=False)
+
+
+def configure(work):
+    subprocess.run(
+        ["cmake", "-S", work / "source", "-B", work / "build", "-G", "Ninja",
+         "-DCMAKE_BUILD_TYPE=Release", "-DEVERLEAF_CLI=OFF", "-DEVERLEAF_TESTS=OFF",
+         "-DEVERLEAF_BENCH=OFF", "-DEVERLEAF_WERROR=OFF", "-DEVERLEAF_CRASH=ON"],
+        check=True, stdout=subprocess.DEVNULL)
+
+
+# What a bug without a line of its own is looked for with, the quickest first.
+def default_runs(name, budget):
+    spent = ["--budget", str(budget)]
+    if name.startswith("d"):
+        yield ["--index", "all", "--keys", "both", "--threads", "2", *spent]
+        return
+    yield ["--index", "all", "--keys", "both", "--ops", "60", *spent]
+    yield ["--index", "all", "--keys", "both", "--ops", "250", "--nested", "2", "--seed", "2",
+           *spent]
+    yield ["--index", "all", "--keys", "both", "--ops", "100", "--domain", "disk", *spent]
+
+
+def hunt(program, name, run, budget):
+    """How the bug was found, or None."""
+    runs = [run + ["--budget", str(budget)]] if run else default_runs(name, budget)
+    for arguments in runs:
+        try:
+            done = subprocess.run([program, *arguments], capture_output=True, text=True,
+                                  timeout=budget * 3 + 60, check=False)
+        except subprocess.TimeoutExpired:
+            return "hangs: " + " ".join(arguments)
+        if done.returncode not in (0, 2):
+            lines = (done.stdout + done.stderr).strip().splitlines()
+            replay = [line for line in lines if "--replay" in line]
+            return replay[0].strip() if replay else f"exit {done.returncode}"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--apply", action="store_true", help="only prove that the patches apply")
+    parser.add_argument("--work", type=pathlib.Path, help="folder for copies and builds")
+    parser.add_argument("--only", action="append", help="one bug; may be repeated")
+    parser.add_argument("--budget", type=int, default=10, help="seconds for one run")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", type=pathlib.Path)
+    arguments = parser.parse_args()
+    if arguments.apply:
+        return 1 if apply_all(arguments.only) else 0
+    if not arguments.work:
+        parser.error("--apply or --work")
+    source = arguments.work / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir(parents=True)
+    copy_sources(source)
+    configure(arguments.work)
+    rows = []
+    for name, story, run, path in bugs(arguments.only):
+        begun = time.monotonic()
+        if patch(source, path).returncode != 0:
+            sys.exit(f"{name}: does not apply")
+        built = build(arguments.work, arguments.jobs)
+        if built.returncode != 0:
+            sys.exit(f"{name}: does not build\n{built.stdout[-3000:]}")
+        found = hunt(arguments.work / "build" / "crash" / "everleaf-crash", name, run,
+                     arguments.budget)
+        patch(source, path, "--reverse")
+        seconds = time.monotonic() - begun
+        rows.append({"bug": name, "story": story, "found": found, "seconds": round(seconds, 1)})
+        print(f"{'found ' if found else 'MISSED'} {name:32} {seconds:6.1f} s  {found or story}",
+              flush=True)
+    caught = sum(1 for row in rows if row["found"])
+    print(f"{caught} of {len(rows)} planted bugs found")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
+    return 0 if caught == len(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+// What threads asked and were told, and whether some order of it makes sense: linearizability key
+// by key (Herlihy, Wing 1990; keys of a map are independent objects), with a crash at the end.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <everleaf/index.hpp>
+
+namespace everleaf::crash {
+
+struct Call {
+  enum class Kind : std::uint8_t { insert, update, upsert, remove, find };
+  static constexpr std::uint64_t kPending = ~std::uint64_t{0};
+  Kind kind = Kind::find;
+  std::uint32_t key = 0;
+  std::uint64_t value = 0;  // asked for, or found
+  std::uint64_t invoked = 0;
+  std::uint64_t returned = kPending;  // a crash came first
+  Outcome outcome = Outcome::done;
+};
+
+// What a key holds; empty: it is absent.
+using Held = std::optional<std::uint64_t>;
+
+// Whether the calls, all of one key, have an order that respects time, begins with `before` and
+// ends with `after`. A pending call may have happened, or not. At most 20 calls.
+bool has_order(std::span<const Call> calls, Held before, Held after);
+
+// "insert(3, 7) -> done [4, 9]"
+std::string to_string(const Call& call);
+
+}  // namespace everleaf::crash
