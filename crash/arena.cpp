@@ -259,8 +259,10 @@ std::uint32_t Arena::choose(std::uint32_t count) {
                stderr);
     std::abort();
   }
-  level.path[level.next_choice - 1].count = count;
-  return std::min(choice.pick, count - 1);
+  // A pick that was given without a count: what it comes to here is what replays it.
+  Choice& made = level.path[level.next_choice - 1];
+  made = {choice.pick == kLast ? count - 1 : choice.pick % count, count};
+  return made.pick;
 }
 
 bool Arena::advance(std::vector<Choice>& path) {

@@ -43,8 +43,9 @@ struct Event {
 // A decision of an execution: which group of cuts a read saw.
 struct Choice {
   std::uint32_t pick;
-  std::uint32_t count;
+  std::uint32_t count;  // 0: not known; the pick is taken modulo the count that it meets
 };
+inline constexpr std::uint32_t kLast = ~0U;  // a pick: everything that was stored
 
 class Arena {
  public:

@@ -39,6 +39,7 @@ struct Arguments {
   bool eager = false;
   bool unordered = false;
   bool record_only = false;
+  std::uint64_t most = 2000;
 };
 
 void declare_options(CLI::App& app, Arguments& a) {
@@ -66,6 +67,8 @@ void declare_options(CLI::App& app, Arguments& a) {
       ->check(CLI::Range(1, 6));
   app.add_option("--json", a.json, "Write one row per index to this file");
   app.add_option("--replay", a.replay, "Replay a failure from its line");
+  app.add_option("--most", a.most, "Executions of a crash point before the rest is sampled")
+      ->capture_default_str();
   app.add_flag("--mutate", a.mutate, "Drop each flush and fence in turn: the checker must notice");
   app.add_flag("--eager", a.eager,
                "Enumerate the images instead of choosing lazily (tiny workloads)");
@@ -114,6 +117,7 @@ void add(Report& sum, const Report& one) {
   sum.crash_points += one.crash_points;
   sum.executions += one.executions;
   sum.nested_points += one.nested_points;
+  sum.sampled_points += one.sampled_points;
   sum.merged += one.merged;
   sum.seconds += one.seconds;
   sum.stores += one.stores;
@@ -126,6 +130,7 @@ Config base_config(const Arguments& a, const std::string& spec, KeyType keys) {
   config.domain = parse_domain(a.domain).value_or(Domain::memory);
   config.nested = a.eager ? 1 : a.nested;
   config.eager = a.eager;
+  config.most = a.most;
   config.unordered = a.unordered;
   config.record_only = a.record_only;
   return config;
@@ -186,6 +191,7 @@ nlohmann::json to_json(const Row& row, const Arguments& a) {
           {"operations", row.sum.operations},
           {"crash_points", row.sum.crash_points},
           {"nested_crash_points", row.sum.nested_points},
+          {"sampled_crash_points", row.sum.sampled_points},
           {"executions", row.sum.executions},
           {"executions_per_second", rate},
           {"merged_stores", row.sum.merged},

@@ -246,31 +246,49 @@ class Run final : Crasher {
     if (level == 0 && config_.progress) config_.progress(report_.crash_points, report_.executions);
   }
 
+  // Depth-first over the choices; where there are too many of them, the rest is sampled.
   void explore(std::size_t level) {
     arena_.enter();
     recorder_.switch_level();
-    std::vector<Choice> path;
-    if (!config_.replay.empty()) path = config_.replay[level].choices;
+    const bool replaying = !config_.replay.empty();
     const std::uint64_t images = config_.eager && level == 0 ? images_of_crash() : 0;
+    const std::uint64_t most = level == 0 ? config_.most : level == 1 ? config_.most_nested : 0;
+    std::vector<Choice> path;
+    if (replaying) path = config_.replay[level].choices;
     for (std::uint64_t n = 0; !stopped_; ++n) {
-      if (level >= 2 && config_.replay.empty()) path = random_path();
-      points_[level + 1] = 0;
-      arena_.begin(path);
-      if (images != 0) arena_.choose_image(n);
-      execute(level + 1);
-      path = arena_.path();
-      arena_.end();
-      recorder_.switch_level();
-      ++report_.executions;
-      if (!config_.replay.empty()) break;
-      if (images != 0  ? n + 1 == images
-          : level >= 2 ? n + 1 == kRandomRecoveries
-                       : !Arena::advance(path))
+      const bool sampling = images == 0 && !replaying && n >= most;
+      if (sampling) path = sampled_path(n - most);
+      execute_from(level, path, images != 0 ? std::optional(n) : std::nullopt);
+      if (replaying || out_of_time(n)) break;
+      if (images != 0 ? n + 1 == images : sampling ? n >= 2 * most + kRandomRecoveries : false)
         break;
+      if (images == 0 && !sampling) {
+        if (!Arena::advance(path)) break;
+        if (n + 1 == most) ++report_.sampled_points;
+      }
     }
     arena_.leave();
     recorder_.switch_level();
     recorder_.allow(~std::uint64_t{0});
+  }
+
+  void execute_from(std::size_t level, std::vector<Choice>& path,
+                    std::optional<std::uint64_t> image) {
+    points_[level + 1] = 0;
+    arena_.begin(path);
+    if (image) arena_.choose_image(*image);
+    execute(level + 1);
+    path = arena_.path();
+    arena_.end();
+    recorder_.switch_level();
+    ++report_.executions;
+  }
+
+  bool out_of_time(std::uint64_t n) {
+    if (n % 256 != 255 || Clock::now() <= config_.deadline) return false;
+    report_.complete = false;
+    quiet_ = true;
+    return true;
   }
 
   std::uint64_t images_of_crash() {
@@ -280,10 +298,18 @@ class Run final : Crasher {
     return images;
   }
 
-  // A count of 0 takes the pick modulo what there is.
-  std::vector<Choice> random_path() {
-    std::vector<Choice> path(16);
-    for (Choice& choice : path) choice = {static_cast<std::uint32_t>(random_.below(64)), 0};
+  // Everything but one line's newest stores, nothing but one line's, or anything.
+  std::vector<Choice> sampled_path(std::uint64_t n) {
+    std::vector<Choice> path(96);
+    const std::uint64_t kind = n % 3;
+    for (Choice& choice : path) {
+      choice = {kind == 0   ? kLast
+                : kind == 1 ? 0
+                            : static_cast<std::uint32_t>(random_.below(1 << 20)),
+                0};
+    }
+    if (kind != 2 && n > 2)
+      path[random_.below(24)].pick = static_cast<std::uint32_t>(random_.below(64));
     return path;
   }
 

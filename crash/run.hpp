@@ -27,8 +27,10 @@ struct Config {
   KeyType keys = KeyType::u64;
   Domain domain = Domain::memory;
   std::vector<Op> ops;
-  unsigned nested = 1;     // crashes in a row: 1, none of recovery
-  bool eager = false;      // enumerate images instead of choosing lazily
+  unsigned nested = 1;             // crashes in a row: 1, none of recovery
+  std::uint64_t most = 2000;       // executions per crash point before the rest is sampled,
+  std::uint64_t most_nested = 64;  // and per crash point of a recovery
+  bool eager = false;              // enumerate images instead of choosing lazily
   bool unordered = false;  // words of a line reach the medium in any order, in `memory`, too
   bool record_only = false;
   bool collect_sites = false;
@@ -55,7 +57,8 @@ struct Report {
   std::uint64_t crash_points = 0;
   std::uint64_t executions = 0;
   std::uint64_t nested_points = 0;
-  std::uint64_t merged = 0;  // stores that were not told apart
+  std::uint64_t sampled_points = 0;  // too many choices to follow all
+  std::uint64_t merged = 0;          // stores that were not told apart
   std::uint64_t stores = 0;
   std::uint64_t flushes = 0;
   std::uint64_t fences = 0;

@@ -54,8 +54,8 @@ std::string ranges(const std::vector<std::size_t>& kept) {
   for (std::size_t i = 0; i < kept.size();) {
     std::size_t end = i;
     while (end + 1 < kept.size() && kept[end + 1] == kept[end] + 1) ++end;
-    text += (text.empty() ? "" : ",") +
-            (end == i ? fmt::format("{}", kept[i]) : fmt::format("{}-{}", kept[i], kept[end]));
+    if (!text.empty()) text += ',';
+    text += end == i ? fmt::format("{}", kept[i]) : fmt::format("{}-{}", kept[i], kept[end]);
     i = end + 1;
   }
   return text.empty() ? "none" : text;
