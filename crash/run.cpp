@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <unordered_set>
 
 #include <dlfcn.h>
@@ -321,13 +322,14 @@ class Run final : Crasher {
     auto pool = PoolAccess::attach(arena_.base(level), bytes_, kCapacity, options_, &recorder_);
     if (stopped_) return;
     recorder_.settle();
-    arena_.record(false);
+    const bool crashing = arena_.recording() && report_.executions % config_.crash_on_every == 0;
+    if (!crashing) arena_.record(false);
     if (!pool) {
       // A new pool has no name before it is whole (PoolFile::create).
       if (creating_pool_ && pool.error().code == Code::not_a_pool) return;
       return fail("open: " + pool.error().message);
     }
-    if (arena_.wrote_beyond(pmem::kStateAt)) {
+    if (!crashing && arena_.wrote_beyond(pmem::kStateAt)) {
       arena_.forget_writes();
       const auto again =
           PoolAccess::attach(arena_.base(level), bytes_, kCapacity, options_, &recorder_);
@@ -336,11 +338,11 @@ class Run final : Crasher {
       if (arena_.wrote_beyond(pmem::kStateAt))
         return fail("recovery of a recovered pool wrote to it");
     }
-    judge(*pool, level);
+    judge(*pool, level, crashing);
     recorder_.settle();
   }
 
-  void judge(Pool& pool, std::size_t level) {
+  void judge(Pool& pool, std::size_t level, bool crashing) {
     auto index = pool.index<K>(kName, {});
     if (!index && creating_index_ && index.error().code == Code::not_found) {
       index = pool.index<K>(kName, config_.spec);
@@ -353,9 +355,10 @@ class Run final : Crasher {
     if (config_.collect_outcomes) note_outcome();
     if (const std::string wrong = unexpected(); !wrong.empty()) return fail(wrong);
     if (const std::string wrong = unsound(pool, level); !wrong.empty()) return fail(wrong);
-    if (const std::string wrong = go_on(*index); !wrong.empty())
+    if (const std::string wrong = go_on(*index, crashing); !wrong.empty())
       return fail("afterwards: " + wrong);
-    if (report_.executions % 8 != 0) return;
+    arena_.record(false);
+    if (report_.executions % 8 != 0 || stopped_) return;
     if (const std::string wrong = unsound(pool, level); !wrong.empty())
       return fail("afterwards: " + wrong);
   }
@@ -409,27 +412,49 @@ class Run final : Crasher {
     return {};
   }
 
-  // A second workload around the place of the crash.
-  std::string go_on(Index<K>& index) {
+  // A second workload around the place of the crash. `crashing`: its crashes are looked at, too.
+  std::string go_on(Index<K>& index, bool crashing) {
     const std::uint64_t pivot = pending_ ? pending_->key : op_;
-    std::array<std::uint64_t, 3> numbers{pivot, pivot + 1, pivot == 0 ? 2 : pivot - 1};
+    const std::array<std::uint64_t, 3> numbers{pivot, pivot + 1, pivot == 0 ? 2 : pivot - 1};
+    const auto kept =
+        crashing ? std::optional(std::tuple(before_, after_, pending_, loading_, creating_index_))
+                 : std::nullopt;
+    if (crashing) loading_ = creating_index_ = false;
+    Entries now = scanned_;
+    std::string wrong;
     for (const std::uint64_t number : numbers) {
-      const Owned key = make_key<K>(number);
-      const auto at = std::ranges::lower_bound(scanned_, key, {}, &Entry<K>::key);
-      const bool there = at != scanned_.end() && at->key == key;
-      const Lookup before = index.find(key);
-      if (static_cast<bool>(before) != there || (there && *before != at->value)) {
-        return fmt::format("find({}) does not see what scan sees", show(key));
-      }
-      const Outcome outcome = there ? index.remove(key) : index.insert(key, number);
-      if (outcome != Outcome::done && outcome != Outcome::out_of_space) {
-        return fmt::format("{} of {} answers '{}'", there ? "remove" : "insert", show(key),
-                           everleaf::to_string(outcome));
-      }
-      const Lookup hit = index.find(key);
-      if (outcome == Outcome::done && static_cast<bool>(hit) == there) {
-        return fmt::format("{} of {} has no effect", there ? "remove" : "insert", show(key));
-      }
+      if (wrong.empty() && !stopped_) wrong = one_more(index, number, now, crashing);
+    }
+    if (kept) std::tie(before_, after_, pending_, loading_, creating_index_) = *kept;
+    return wrong;
+  }
+
+  std::string one_more(Index<K>& index, std::uint64_t number, Entries& now, bool crashing) {
+    const Owned key = make_key<K>(number);
+    const auto at = std::ranges::lower_bound(now, key, {}, &Entry<K>::key);
+    const bool there = at != now.end() && at->key == key;
+    const Lookup before = index.find(key);
+    if (static_cast<bool>(before) != there || (there && *before != at->value)) {
+      return fmt::format("find({}) does not see what scan sees", show(key));
+    }
+    if (crashing) before_ = now;
+    if (there) {
+      now.erase(at);
+    } else {
+      now.insert(at, {key, number});
+    }
+    if (crashing) {
+      after_ = now;
+      pending_ = Op{there ? Do::remove : Do::insert, number, number};
+    }
+    const Outcome outcome = there ? index.remove(key) : index.insert(key, number);
+    if (outcome == Outcome::out_of_space) return {};
+    if (outcome != Outcome::done) {
+      return fmt::format("{} of {} answers '{}'", there ? "remove" : "insert", show(key),
+                         everleaf::to_string(outcome));
+    }
+    if (static_cast<bool>(index.find(key)) == there) {
+      return fmt::format("{} of {} has no effect", there ? "remove" : "insert", show(key));
     }
     return {};
   }

@@ -27,10 +27,11 @@ struct Config {
   KeyType keys = KeyType::u64;
   Domain domain = Domain::memory;
   std::vector<Op> ops;
-  unsigned nested = 1;             // crashes in a row: 1, none of recovery
-  std::uint64_t most = 2000;       // executions per crash point before the rest is sampled,
-  std::uint64_t most_nested = 64;  // and per crash point of a recovery
-  bool eager = false;              // enumerate images instead of choosing lazily
+  unsigned nested = 1;                // crashes in a row: 1, none of recovery
+  std::uint64_t most = 2000;          // executions per crash point before the rest is sampled,
+  std::uint64_t most_nested = 64;     // and per crash point of a recovery
+  std::uint64_t crash_on_every = 16;  // of the recoveries, crashes in the work after them
+  bool eager = false;                 // enumerate images instead of choosing lazily
   bool unordered = false;  // words of a line reach the medium in any order, in `memory`, too
   bool record_only = false;
   bool collect_sites = false;
