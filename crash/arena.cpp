@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ void copy_words(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 bool same_words(const std::byte* a, const std::byte* b, std::size_t bytes) {
-  return std::equal(a, a + bytes, b);
+  return std::memcmp(a, b, bytes) == 0;
 }
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
@@ -296,6 +297,7 @@ void Arena::enter() {
 void Arena::leave() {
   --active_;
   recording_ = levels_[active_].recording;
+  undecided_now_ = levels_[active_].undecided_of.data();
   undecided_count_ = 0;
   for (const Undecided& u : levels_[active_].undecided) {
     undecided_count_ += levels_[active_].undecided_of[u.unit] != 0 ? 1U : 0U;
@@ -310,6 +312,7 @@ void Arena::begin(std::vector<Choice> path) {
     level.undecided[i].cuts = level.undecided[i].start;
     level.undecided_of[level.undecided[i].unit] = static_cast<std::uint32_t>(i + 1);
   }
+  undecided_now_ = level.undecided_of.data();
   undecided_count_ = level.undecided.size();
   recording_ = active_ < deepest();
   lowest_beyond_ = false;

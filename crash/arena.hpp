@@ -62,7 +62,10 @@ class Arena {
 
   // --- What the hooks call, with offsets into the active level. ---
   void will_read(std::size_t at, std::size_t bytes) {
-    if (active_ != 0 && undecided_count_ != 0) decide(at, bytes);
+    if (undecided_count_ == 0) return;
+    const std::size_t first = at >> shift_;
+    const std::size_t last = (at + bytes - 1) >> shift_;
+    if (last - first > 1 || (undecided_now_[first] | undecided_now_[last]) != 0) decide(at, bytes);
   }
   void will_write(std::size_t at, std::size_t bytes);
   void wrote(std::size_t at, std::size_t bytes, const void* pc);
@@ -162,7 +165,8 @@ class Arena {
   std::byte* base_ = nullptr;
   std::vector<Level> levels_;
   std::size_t active_ = 0;
-  std::size_t undecided_count_ = 0;  // of the active level
+  const std::uint32_t* undecided_now_ = nullptr;  // undecided_of of the active level
+  std::size_t undecided_count_ = 0;               // of the active level
   bool recording_ = true;
   std::size_t beyond_ = ~std::size_t{0};
   bool lowest_beyond_ = false;
