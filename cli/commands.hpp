@@ -24,4 +24,8 @@ void add_list(CLI::App& app, int& status);
 void add_bench(CLI::App& app);
 int run_bench(char** arguments);
 
+// The same for everleaf-crash.
+void add_crash(CLI::App& app);
+int run_crash(char** arguments);
+
 }  // namespace everleaf::cli

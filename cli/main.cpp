@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
     add(app, status);
   }
   add_bench(app);
+  add_crash(app);
   try {
     if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
       throw Failure(kExitUsage,
@@ -69,7 +70,8 @@ int run(int argc, char** argv) {
 }  // namespace everleaf::cli
 
 int main(int argc, char** argv) {
-  // Every option after `bench` belongs to that program, --help included.
+  // Every option after `bench` or `crash` belongs to that program, --help included.
   if (argc > 1 && std::string_view(argv[1]) == "bench") return everleaf::cli::run_bench(argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "crash") return everleaf::cli::run_crash(argv + 1);
   return everleaf::cli::run(argc, argv);
 }

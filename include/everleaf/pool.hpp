@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include <everleaf/limits.hpp>
 #include <everleaf/result.hpp>
 
 namespace everleaf {
@@ -86,11 +87,6 @@ struct CheckReport {
   std::uint64_t blocks_allocated = 0;
   std::uint64_t blocks_reachable = 0;
 };
-
-inline constexpr std::size_t kMaxKeyBytes = 65536;
-inline constexpr std::size_t kMaxThreads = 1024;  // at once, in one process
-inline constexpr std::size_t kMaxIndexes = 63;    // per pool
-inline constexpr std::size_t kMaxNameBytes = 63;  // of an index
 
 template <class K>
 class Index;

@@ -111,7 +111,7 @@ Heap::Heap(pmem::PoolFile& pool)
       medium_(pool.medium()),
       partial_(kClasses.size()),
       scan_next_(kFirstSlab),
-      states_(std::make_unique<std::array<std::atomic<StatePage*>, 4096>>()),
+      states_(std::make_unique<std::array<std::atomic<StatePage*>, base::kSlabPages>>()),
       magazines_(std::make_unique<std::array<std::atomic<Magazines*>, kMaxThreads>>()) {}
 
 Heap::~Heap() {
@@ -125,14 +125,16 @@ std::uint64_t Heap::frontier_slab() const {
 // --- Slab states ---------------------------------------------------------------------------------
 
 Heap::SlabState* Heap::state_of(std::uint64_t slab) const {
-  const StatePage* const page = (*states_)[slab / 4096].load(std::memory_order_acquire);
-  return page == nullptr ? nullptr : (*page)[slab % 4096].load(std::memory_order_acquire);
+  const StatePage* const page =
+      (*states_)[slab / base::kSlabsPerPage].load(std::memory_order_acquire);
+  return page == nullptr ? nullptr
+                         : (*page)[slab % base::kSlabsPerPage].load(std::memory_order_acquire);
 }
 
 // A blank state for the slab.
 Heap::SlabState& Heap::install(std::uint64_t slab) {
   forget(slab);
-  auto& cell = (*states_)[slab / 4096];
+  auto& cell = (*states_)[slab / base::kSlabsPerPage];
   StatePage* page = cell.load(std::memory_order_relaxed);
   if (page == nullptr) {
     page = owned_pages_.emplace_back(std::make_unique<StatePage>()).get();
@@ -144,7 +146,7 @@ Heap::SlabState& Heap::install(std::uint64_t slab) {
   SlabState* const state = spare_states_.back();
   spare_states_.pop_back();
   *state = {};
-  (*page)[slab % 4096].store(state, std::memory_order_release);
+  (*page)[slab % base::kSlabsPerPage].store(state, std::memory_order_release);
   return *state;
 }
 
@@ -152,8 +154,9 @@ void Heap::forget(std::uint64_t slab) {
   SlabState* const state = state_of(slab);
   if (state == nullptr) return;
   unlist(slab, *state);
-  (*(*states_)[slab / 4096].load(std::memory_order_relaxed))[slab % 4096].store(
-      nullptr, std::memory_order_release);
+  (*(*states_)[slab / base::kSlabsPerPage].load(
+      std::memory_order_relaxed))[slab % base::kSlabsPerPage]
+      .store(nullptr, std::memory_order_release);
   spare_states_.push_back(state);
 }
 

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "alloc/redo_log.hpp"
+#include "base/limits.hpp"
 #include "base/seam.hpp"
 #include "pmem/pool_file.hpp"
 
@@ -108,8 +109,8 @@ class Heap {
   std::uint64_t scan_next_;                                         // slabs below it are adopted
   // Slab number -> state, in two levels. release() asks without a lock whether there is one; a
   // state's content is for holders of central_.
-  using StatePage = std::array<std::atomic<SlabState*>, 4096>;
-  std::unique_ptr<std::array<std::atomic<StatePage*>, 4096>> states_;
+  using StatePage = std::array<std::atomic<SlabState*>, base::kSlabsPerPage>;
+  std::unique_ptr<std::array<std::atomic<StatePage*>, base::kSlabPages>> states_;
   std::vector<std::unique_ptr<SlabState>> owned_states_;
   std::vector<SlabState*> spare_states_;
   std::vector<std::unique_ptr<StatePage>> owned_pages_;

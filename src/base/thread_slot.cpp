@@ -10,7 +10,7 @@
 namespace everleaf::base {
 namespace {
 
-constexpr std::size_t kWords = kMaxThreads / 64;
+constexpr std::size_t kWords = (kMaxThreads + 63) / 64;
 std::array<std::atomic<std::uint64_t>, kWords> g_used{};
 std::atomic<unsigned> g_limit{0};
 
@@ -60,6 +60,7 @@ unsigned detail::claim_slot() noexcept {
     std::uint64_t used = g_used[word].load(std::memory_order_relaxed);
     while (used != ~std::uint64_t{0}) {
       const auto bit = static_cast<unsigned>(std::countr_one(used));
+      if (word * 64 + bit >= kMaxThreads) return kNoSlot;
       // Acquire: pairs with the release in give_back.
       if (g_used[word].compare_exchange_weak(used, used | (std::uint64_t{1} << bit),
                                              std::memory_order_acquire)) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/limits.hpp"
 #include "base/seam.hpp"
 
 namespace everleaf::base {
@@ -73,13 +74,13 @@ class Unlock {
 
 class LockTable {
  public:
-  static constexpr std::size_t kStripes = std::size_t{1} << 15;  // 256 KiB: stays in L2
+  static constexpr std::size_t kStripes = std::size_t{1} << kLockStripeBits;
 
   LockTable() : locks_(std::make_unique<std::array<VersionLock, kStripes>>()) {}
 
   [[nodiscard]] VersionLock& of(std::uint64_t offset) const noexcept {
     // Fibonacci hashing: nodes lie at regular distances.
-    return (*locks_)[(offset >> 6) * 0x9E3779B97F4A7C15ULL >> (64 - 15)];
+    return (*locks_)[(offset >> 6) * 0x9E3779B97F4A7C15ULL >> (64 - kLockStripeBits)];
   }
 
  private:

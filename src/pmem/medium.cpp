@@ -71,7 +71,7 @@ Medium::Medium(std::byte* base, std::uint64_t size, Domain domain, Observer* obs
       locals_owner_(std::make_unique<std::array<Local, kMaxThreads + 1>>()),
       locals_(locals_owner_->data()) {}
 
-void Medium::flush_lines(const void* address, std::size_t bytes) noexcept {
+void Medium::flush_lines(const void* address, std::size_t bytes, Site site) noexcept {
   auto* const target = static_cast<std::byte*>(const_cast<void*>(address));
   const auto first = reinterpret_cast<std::uintptr_t>(target) / kLine * kLine;
   const auto end = reinterpret_cast<std::uintptr_t>(target) + std::max<std::size_t>(bytes, 1);
@@ -97,19 +97,19 @@ void Medium::flush_lines(const void* address, std::size_t bytes) noexcept {
       mine.noted_end = std::max(mine.noted_end, offset_of(line) + lines * kLine);
       break;
     case Mode::observed:
-      observer_->flushed(offset_of(line), lines * kLine);
+      observer_->flushed(offset_of(line), lines * kLine, site);
       break;
   }
 }
 
-bool Medium::fence_slow() noexcept {
+bool Medium::fence_slow(Site site) noexcept {
   Local& mine = local();
   add(mine.fences, 1);
   switch (mode_) {
     case Mode::disk:
       return sync_noted(mine);
     case Mode::observed:
-      observer_->fencing();
+      observer_->fencing(site);
       return true;
     default:
       sfence();  // M1: the lines flushed before have reached the domain

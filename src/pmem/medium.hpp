@@ -20,6 +20,7 @@
 #include <everleaf/pool.hpp>
 
 #include "base/thread_slot.hpp"
+#include "pmem/site.hpp"
 
 namespace everleaf::pmem {
 
@@ -41,8 +42,8 @@ inline Word load(const Word* word) noexcept {
 class Observer {
  public:
   virtual ~Observer() = default;
-  virtual void flushed(Offset at, std::size_t bytes) = 0;
-  virtual void fencing() = 0;  // before the fence takes effect
+  virtual void flushed(Offset at, std::size_t bytes, Site site) = 0;
+  virtual void fencing(Site site) = 0;  // before the fence takes effect
 };
 
 class Medium {
@@ -82,25 +83,26 @@ class Medium {
   void count_heap_written(std::uint64_t bytes) noexcept { add(local().heap_bytes_written, bytes); }
 
   // Starts the write-back of every line that [address, address + bytes) touches.
-  void flush(const void* address, std::size_t bytes) noexcept {
-    if (mode_ != Mode::nothing && mode_ != Mode::fence_only) flush_lines(address, bytes);
+  void flush(const void* address, std::size_t bytes, Site site = Site::current()) noexcept {
+    if (mode_ != Mode::nothing && mode_ != Mode::fence_only) flush_lines(address, bytes, site);
   }
 
   // Waits for this thread's flushes; later stores come after them. False: a write-back failed (only
   // `disk` can), and nothing that follows in the operation's order may be stored.
-  [[nodiscard]] bool fence() noexcept {
+  [[nodiscard]] bool fence(Site site = Site::current()) noexcept {
     if (mode_ == Mode::nothing) {
       // A crash of the process keeps every store that was executed: only the compiler could
       // reorder them.
       std::atomic_signal_fence(std::memory_order_seq_cst);
       return true;
     }
-    return fence_slow();
+    return fence_slow(site);
   }
 
-  [[nodiscard]] bool persist(const void* address, std::size_t bytes) noexcept {
-    flush(address, bytes);
-    return fence();
+  [[nodiscard]] bool persist(const void* address, std::size_t bytes,
+                             Site site = Site::current()) noexcept {
+    flush(address, bytes, site);
+    return fence(site);
   }
 
   // A write-back failed: what was acknowledged before is safe, nothing more can be promised.
@@ -131,8 +133,8 @@ class Medium {
     const unsigned slot = base::thread_slot();
     return locals_[slot == base::kNoSlot ? kMaxThreads : slot];
   }
-  void flush_lines(const void* address, std::size_t bytes) noexcept;
-  bool fence_slow() noexcept;
+  void flush_lines(const void* address, std::size_t bytes, Site site) noexcept;
+  bool fence_slow(Site site) noexcept;
   bool sync_noted(Local& local) noexcept;
   static Mode mode_for(Domain domain, const Observer* observer) noexcept;
 

@@ -155,17 +155,7 @@ Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem:
   if (auto mapped = pool->map(options, *bytes, observer); !mapped) {
     return std::unexpected(mapped.error());
   }
-  auto reading = read_headers(pool->medium_->base(), *bytes, pool->read_only_);
-  if (!reading) {
-    reading.error().message = path.string() + ": " + reading.error().message;
-    return std::unexpected(reading.error());
-  }
-  pool->header_ = reading->header;
-  pool->header_copy_damaged_ = reading->other_damaged;
-  pool->was_clean_ = reading->header.clean == 1;
-  if (auto error = impossible_frontier(load(&pool->state().frontier), *bytes, path)) {
-    return std::unexpected(std::move(*error));
-  }
+  if (auto read = pool->read_header(*bytes); !read) return std::unexpected(read.error());
   if (!pool->read_only_) {
     if (auto filled = fill_holes(pool->file_, *bytes, pool->domain_); !filled) {
       filled.error().message = path.string() + " has holes: " + filled.error().message;
@@ -229,6 +219,47 @@ Result<std::unique_ptr<PoolFile>> PoolFile::anonymous(const PoolOptions& options
   }
   if (auto formatted = pool->format(); !formatted) return std::unexpected(formatted.error());
   return pool;
+}
+
+std::unique_ptr<PoolFile> PoolFile::in_memory(std::byte* memory, std::uint64_t bytes,
+                                              std::uint64_t capacity, const PoolOptions& options,
+                                              Observer* observer) {
+  std::unique_ptr<PoolFile> pool(new PoolFile);
+  pool->cap_ = std::min(capacity, kMaxPoolBytes);
+  pool->domain_ = {options.domain.value_or(Domain::volatile_), true, "memory of the caller"};
+  pool->medium_ = std::make_unique<Medium>(memory, bytes, pool->domain_.domain, observer);
+  return pool;
+}
+
+Result<std::unique_ptr<PoolFile>> PoolFile::attach(std::byte* memory, std::uint64_t bytes,
+                                                   std::uint64_t capacity,
+                                                   const PoolOptions& options, Observer* observer) {
+  auto pool = in_memory(memory, bytes, capacity, options, observer);
+  if (auto read = pool->read_header(bytes); !read) return std::unexpected(read.error());
+  return pool;
+}
+
+Result<std::unique_ptr<PoolFile>> PoolFile::format(std::byte* memory, std::uint64_t bytes,
+                                                   std::uint64_t capacity,
+                                                   const PoolOptions& options, Observer* observer) {
+  auto pool = in_memory(memory, bytes, capacity, options, observer);
+  if (auto formatted = pool->format(); !formatted) return std::unexpected(formatted.error());
+  return pool;
+}
+
+Result<void> PoolFile::read_header(std::uint64_t file_bytes) {
+  auto reading = read_headers(medium_->base(), file_bytes, read_only_);
+  if (!reading) {
+    reading.error().message = path_.string() + ": " + reading.error().message;
+    return std::unexpected(reading.error());
+  }
+  header_ = reading->header;
+  header_copy_damaged_ = reading->other_damaged;
+  was_clean_ = reading->header.clean == 1;
+  if (auto error = impossible_frontier(load(&state().frontier), file_bytes, path_)) {
+    return std::unexpected(std::move(*error));
+  }
+  return {};
 }
 
 Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,

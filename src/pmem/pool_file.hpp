@@ -22,6 +22,15 @@ class PoolFile {
   static Result<std::unique_ptr<PoolFile>> anonymous(const PoolOptions& options,
                                                      Observer* observer);
 
+  // The pool that lies in the first `bytes` of the caller's memory (no file, no lock), which
+  // outlives it and lets it grow to `capacity`; format() makes a new one there.
+  static Result<std::unique_ptr<PoolFile>> attach(std::byte* memory, std::uint64_t bytes,
+                                                  std::uint64_t capacity,
+                                                  const PoolOptions& options, Observer* observer);
+  static Result<std::unique_ptr<PoolFile>> format(std::byte* memory, std::uint64_t bytes,
+                                                  std::uint64_t capacity,
+                                                  const PoolOptions& options, Observer* observer);
+
   [[nodiscard]] Medium& medium() noexcept { return *medium_; }
   [[nodiscard]] PoolState& state() noexcept { return *medium_->at<PoolState>(kStateAt); }
   [[nodiscard]] const Header& header() const noexcept { return header_; }
@@ -47,6 +56,10 @@ class PoolFile {
   static Result<std::unique_ptr<PoolFile>> open_existing(const std::filesystem::path& path,
                                                          const PoolOptions& options,
                                                          Observer* observer);
+  static std::unique_ptr<PoolFile> in_memory(std::byte* memory, std::uint64_t bytes,
+                                             std::uint64_t capacity, const PoolOptions& options,
+                                             Observer* observer);
+  Result<void> read_header(std::uint64_t file_bytes);
   Result<void> map(const PoolOptions& options, std::uint64_t file_bytes, Observer* observer);
   [[nodiscard]] Result<void> format();
   [[nodiscard]] Error write_back_failed() const;

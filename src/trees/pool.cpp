@@ -321,6 +321,26 @@ Result<Pool> PoolAccess::anonymous(const PoolOptions& options, pmem::Observer* o
   return Pool(std::move(*state));
 }
 
+Result<Pool> PoolAccess::attach(std::byte* memory, std::uint64_t bytes, std::uint64_t capacity,
+                                const PoolOptions& options, pmem::Observer* observer) {
+  const std::uint64_t started_ns = base::now_ns();
+  auto file = pmem::PoolFile::attach(memory, bytes, capacity, options, observer);
+  if (!file) return std::unexpected(file.error());
+  auto state = detail::PoolState::start(std::move(*file), started_ns);
+  if (!state) return std::unexpected(state.error());
+  return Pool(std::move(*state));
+}
+
+Result<Pool> PoolAccess::format(std::byte* memory, std::uint64_t bytes, std::uint64_t capacity,
+                                const PoolOptions& options, pmem::Observer* observer) {
+  const std::uint64_t started_ns = base::now_ns();
+  auto file = pmem::PoolFile::format(memory, bytes, capacity, options, observer);
+  if (!file) return std::unexpected(file.error());
+  auto state = detail::PoolState::start(std::move(*file), started_ns);
+  if (!state) return std::unexpected(state.error());
+  return Pool(std::move(*state));
+}
+
 Result<Pool> Pool::open(const std::filesystem::path& path, const PoolOptions& options) {
   return PoolAccess::open(path, options, nullptr);
 }

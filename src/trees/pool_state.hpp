@@ -74,6 +74,11 @@ struct PoolAccess {
   static Result<Pool> open(const std::filesystem::path& path, const PoolOptions& options,
                            pmem::Observer* observer);
   static Result<Pool> anonymous(const PoolOptions& options, pmem::Observer* observer);
+  // In memory of the caller: see PoolFile::attach and format.
+  static Result<Pool> attach(std::byte* memory, std::uint64_t bytes, std::uint64_t capacity,
+                             const PoolOptions& options, pmem::Observer* observer);
+  static Result<Pool> format(std::byte* memory, std::uint64_t bytes, std::uint64_t capacity,
+                             const PoolOptions& options, pmem::Observer* observer);
   static detail::PoolState& state(Pool& pool) { return *pool.state_; }
 };
 

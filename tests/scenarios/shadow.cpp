@@ -66,7 +66,7 @@ void Shadow::catch_up() {
   if (size > durable_.size()) durable_.resize(size);
 }
 
-void Shadow::flushed(pmem::Offset at, std::size_t bytes) {
+void Shadow::flushed(pmem::Offset at, std::size_t bytes, pmem::Site) {
   if (++flushes_ == lost_flush) return;
   catch_up();
   const std::byte* const base = live_.bytes().data();
@@ -75,7 +75,7 @@ void Shadow::flushed(pmem::Offset at, std::size_t bytes) {
   }
 }
 
-void Shadow::fencing() {
+void Shadow::fencing(pmem::Site) {
   if (++fences_ == lost_fence) return;
   catch_up();
   compared_ = false;

@@ -42,8 +42,8 @@ class Shadow final : public pmem::Observer {
   using OnFence = std::function<void()>;
   // `path`: a pool that is whole on its medium now.
   Shadow(const std::filesystem::path& path, OnFence on_fence);
-  void flushed(pmem::Offset at, std::size_t bytes) override;
-  void fencing() override;
+  void flushed(pmem::Offset at, std::size_t bytes, pmem::Site site) override;
+  void fencing(pmem::Site site) override;
 
   // Canaries: the n-th flush (fence) from the beginning is lost.
   std::uint64_t lost_flush = 0;

@@ -1,0 +1,178 @@
+// The memory that pools under check live in, and what a crash could leave of it.
+//
+// Levels: the workload runs on level 0. At a crash point of level k, recovery runs on level k + 1,
+// whose memory is what of level k is durable; lines (the units of failure) that hold unsynced
+// stores are undecided there. A read of an undecided unit by recovery decides as much as the read
+// can see: the cuts of its store history are grouped by the bytes read, one group is chosen, and
+// the memory is filled before the load happens.
+//
+// Not thread-safe: everything happens on one thread.
+// Invariants
+//   V1. Between executions the memory of level k + 1 and of every deeper level equals what is
+//       durable in level k.
+//   V2. A unit is written in level k >= 1 only after it was decided, and saved for the undo.
+//   V3. Memory of a unit = its base and all its events; where it is not, a store escaped the hooks.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace everleaf::crash {
+
+inline constexpr std::size_t kMostLevels = 4;
+inline constexpr std::size_t kUnitMost = 64;
+inline constexpr std::size_t kMostEvents = 63;  // a set of cuts is one word
+
+// How much fails together, and what is lost.
+struct Model {
+  std::size_t unit = 64;     // bytes whose stores reach the medium in order: a line, or a word
+  bool all_survive = false;  // every executed store survives
+};
+
+struct Event {
+  std::uint8_t at;
+  std::uint8_t size;  // at most 8
+  std::uint64_t value;
+  const void* pc;
+};
+
+// A decision of an execution: which group of cuts a read saw.
+struct Choice {
+  std::uint32_t pick;
+  std::uint32_t count;  // 0: not known; the pick is taken modulo the count that it meets
+};
+inline constexpr std::uint32_t kLast = ~0U;  // a pick: everything that was stored
+
+class Arena {
+ public:
+  Arena(std::size_t capacity, std::size_t levels, Model model);
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena();
+
+  [[nodiscard]] std::byte* base(std::size_t level) const { return base_ + level * capacity_; }
+  [[nodiscard]] std::size_t capacity() const { return capacity_; }
+  [[nodiscard]] std::size_t deepest() const { return levels_.size() - 1; }
+  [[nodiscard]] std::size_t level() const { return active_; }
+  [[nodiscard]] const Model& model() const { return model_; }
+
+  // --- What the hooks call, with offsets into the active level. ---
+  void will_read(std::size_t at, std::size_t bytes) {
+    if (undecided_count_ == 0) return;
+    const std::size_t first = at >> shift_;
+    const std::size_t last = (at + bytes - 1) >> shift_;
+    if (last - first > 1 || (undecided_now_[first] | undecided_now_[last]) != 0) decide(at, bytes);
+  }
+  void will_write(std::size_t at, std::size_t bytes);
+  void wrote(std::size_t at, std::size_t bytes, const void* pc);
+  void flushed(std::size_t at, std::size_t bytes);
+  // The fence's effect: what was flushed is durable.
+  void fenced();
+
+  // --- Executions ---
+  // From here to leave(): level + 1 is active, its units undecided as the crash leaves them.
+  void enter();
+  void leave();
+  // Starts an execution that follows `path` and then takes first choices.
+  void begin(std::vector<Choice> path);
+  void end();  // undoes it
+  [[nodiscard]] std::vector<Choice>& path() { return levels_[active_].path; }
+  [[nodiscard]] const std::vector<Choice>& path_of(std::size_t level) const {
+    return levels_[level].path;
+  }
+  // The path after this one in depth-first order; false: there is none.
+  static bool advance(std::vector<Choice>& path);
+
+  // Whether stores of the active level are kept for crashes in it.
+  void record(bool on) { recording_ = on && active_ < deepest(); }
+  [[nodiscard]] bool recording() const { return recording_; }
+  [[nodiscard]] bool crashable() const { return recording_; }
+  // Stores of this execution outside the first `bytes`.
+  [[nodiscard]] bool wrote_beyond(std::size_t bytes) const;
+  void forget_writes() { lowest_beyond_ = false; }
+  void watch_beyond(std::size_t bytes) { beyond_ = bytes; }
+
+  // Hash of everything that the next level can see.
+  [[nodiscard]] std::uint64_t state_hash() const;
+
+  // V3 on dirty units, or on everything. Empty: fine.
+  [[nodiscard]] std::string audit(bool everything, std::size_t bytes);
+
+  // Images that a crash of the active level can leave, saturating; and one of them by its number.
+  [[nodiscard]] std::uint64_t images() const;
+  void choose_image(std::uint64_t number);
+
+  [[nodiscard]] std::string describe_lost() const;
+  [[nodiscard]] const void* last_store() const { return last_store_; }
+  [[nodiscard]] std::uint64_t merged() const { return merged_; }
+  [[nodiscard]] std::uint64_t stores() const { return stores_; }
+
+ private:
+  using Bytes = std::array<std::byte, kUnitMost>;
+  struct Dirty {  // a unit with unsynced stores
+    std::uint32_t unit = 0;
+    std::uint32_t noted = 0;  // events that were flushed
+    Bytes base{};
+    std::vector<Event> events;
+  };
+  struct Undecided {
+    std::uint32_t unit;
+    const Dirty* history;
+    std::uint64_t start;  // cuts at the beginning of the execution
+    std::uint64_t cuts;
+  };
+  struct Saved {
+    std::uint32_t unit;
+    Bytes bytes;
+  };
+  struct Level {
+    std::vector<std::uint32_t> dirty_of;      // per unit: index + 1
+    std::vector<std::uint32_t> undecided_of;  // per unit: index + 1
+    std::vector<std::uint8_t> touched;        // per unit: saved
+    std::vector<Dirty> dirty;
+    std::size_t dirty_count = 0;
+    std::vector<std::uint32_t> noted;
+    std::vector<Undecided> undecided;
+    std::vector<Saved> undo;
+    std::vector<Choice> path;
+    std::size_t next_choice = 0;
+    bool recording = true;
+  };
+
+  void decide(std::size_t at, std::size_t bytes);
+  void decide_unit(Undecided& u, std::size_t from, std::size_t to);
+  std::uint32_t choose(std::uint32_t count);
+  void touch(std::uint32_t unit);
+  void fill(const Undecided& u);
+  void put(std::uint32_t unit, const std::byte* bytes, std::size_t from_level);
+  Dirty& dirty_unit(std::uint32_t unit);
+  void drop_dirty(Level& level, std::uint32_t unit);
+  void add_event(std::uint32_t unit, std::size_t at, std::size_t size, const void* pc);
+  static void apply(const Event& event, std::byte* bytes);
+  void image(const Undecided& u, unsigned cut, std::byte* bytes) const;
+  [[nodiscard]] std::byte* unit_at(std::size_t level, std::uint32_t unit) const {
+    return base(level) + unit * model_.unit;
+  }
+  void copy_unit(std::byte* to, const std::byte* from) const;
+
+  const std::size_t capacity_;
+  const Model model_;
+  const unsigned shift_;  // log2 of the unit
+  std::byte* base_ = nullptr;
+  std::vector<Level> levels_;
+  std::size_t active_ = 0;
+  const std::uint32_t* undecided_now_ = nullptr;  // undecided_of of the active level
+  std::size_t undecided_count_ = 0;               // of the active level
+  bool recording_ = true;
+  std::size_t beyond_ = ~std::size_t{0};
+  bool lowest_beyond_ = false;
+  const void* last_store_ = nullptr;
+  std::uint64_t merged_ = 0;
+  std::uint64_t stores_ = 0;
+};
+
+}  // namespace everleaf::crash

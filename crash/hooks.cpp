@@ -1,0 +1,220 @@
+// The entry points that `-fsanitize=thread` calls in the observed build, and the wrapped memory
+// functions. An access outside the arena costs a subtraction and a comparison.
+#include <cstring>
+
+#include "recorder.hpp"
+
+namespace everleaf::crash {
+namespace {
+
+std::uintptr_t g_base = 0;
+std::size_t g_bytes = 0;  // 0: nobody watches
+Recorder* g_recorder = nullptr;
+
+}  // namespace
+
+void Recorder::watch(Recorder* recorder) {
+  g_recorder = recorder;
+  g_bytes = 0;
+  if (recorder == nullptr) return;
+  g_base = reinterpret_cast<std::uintptr_t>(recorder->arena().base(0));
+  g_bytes = recorder->arena().capacity() * (recorder->arena().deepest() + 1);
+}
+
+namespace {
+
+inline bool watched(const volatile void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) - g_base < g_bytes;
+}
+
+std::size_t offset_of(const volatile void* address) {
+  const Arena& arena = g_recorder->arena();
+  return reinterpret_cast<std::uintptr_t>(address) -
+         reinterpret_cast<std::uintptr_t>(arena.base(arena.level()));
+}
+
+inline void on_read(const volatile void* address, std::size_t bytes) {
+  if (watched(address) && bytes != 0) g_recorder->read(offset_of(address), bytes);
+}
+
+inline void on_write(const volatile void* address, std::size_t bytes, const void* pc) {
+  if (watched(address) && bytes != 0) g_recorder->write(offset_of(address), bytes, pc);
+}
+
+// An atomic access: what was pending has happened.
+template <class T>
+inline void before_atomic(const volatile T* address, bool stores) {
+  if (!watched(address)) return;
+  g_recorder->settle();
+  g_recorder->read(offset_of(address), sizeof(T));
+  if (stores) g_recorder->before_store(offset_of(address), sizeof(T));
+}
+
+template <class T>
+inline void after_atomic(const volatile T* address, const void* pc) {
+  if (watched(address)) g_recorder->after_store(offset_of(address), sizeof(T), pc);
+}
+
+template <class T, class F>
+inline auto store_atomic(volatile T* address, const void* pc, F&& access) {
+  before_atomic(address, true);
+  if constexpr (std::is_void_v<decltype(access())>) {
+    access();
+    after_atomic(address, pc);
+  } else {
+    const auto result = access();
+    after_atomic(address, pc);
+    return result;
+  }
+}
+
+}  // namespace
+}  // namespace everleaf::crash
+
+using everleaf::crash::g_recorder;
+using everleaf::crash::on_read;
+using everleaf::crash::on_write;
+using everleaf::crash::store_atomic;
+using everleaf::crash::watched;
+
+#define EVERLEAF_PC __builtin_return_address(0)
+
+extern "C" {
+
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {
+  if (g_recorder != nullptr) g_recorder->settle();
+}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+
+// One line for each size: the names are the compiler's.
+#define EVERLEAF_ACCESS(n)                  \
+  void __tsan_read##n(void* p) {            \
+    on_read(p, n);                          \
+  }                                         \
+  void __tsan_write##n(void* p) {           \
+    on_write(p, n, EVERLEAF_PC);            \
+  }                                         \
+  void __tsan_unaligned_read##n(void* p) {  \
+    on_read(p, n);                          \
+  }                                         \
+  void __tsan_unaligned_write##n(void* p) { \
+    on_write(p, n, EVERLEAF_PC);            \
+  }
+EVERLEAF_ACCESS(1)
+EVERLEAF_ACCESS(2)
+EVERLEAF_ACCESS(4)
+EVERLEAF_ACCESS(8)
+EVERLEAF_ACCESS(16)
+#undef EVERLEAF_ACCESS
+
+void __tsan_read_range(void* p, unsigned long bytes) {
+  on_read(p, bytes);
+}
+void __tsan_write_range(void* p, unsigned long bytes) {
+  on_write(p, bytes, EVERLEAF_PC);
+}
+
+using everleaf_a8 = unsigned char;
+using everleaf_a16 = unsigned short;
+using everleaf_a32 = unsigned int;
+using everleaf_a64 = unsigned long;
+__extension__ typedef unsigned __int128 everleaf_a128;
+
+#define EVERLEAF_RMW(bits, name, builtin)                                                         \
+  everleaf_a##bits __tsan_atomic##bits##_##name(volatile everleaf_a##bits* p, everleaf_a##bits v, \
+                                                int) {                                            \
+    return store_atomic(p, EVERLEAF_PC, [&] { return builtin(p, v, __ATOMIC_SEQ_CST); });         \
+  }
+#define EVERLEAF_CAS(bits, name)                                                                \
+  int __tsan_atomic##bits##_compare_exchange_##name(volatile everleaf_a##bits* p,               \
+                                                    everleaf_a##bits* expected,                 \
+                                                    everleaf_a##bits desired, int, int) {       \
+    return store_atomic(p, EVERLEAF_PC, [&] {                                                   \
+      return static_cast<int>(__atomic_compare_exchange_n(p, expected, desired, false,          \
+                                                          __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)); \
+    });                                                                                         \
+  }
+#define EVERLEAF_ATOMIC(bits)                                                                 \
+  everleaf_a##bits __tsan_atomic##bits##_load(const volatile everleaf_a##bits* p, int) {      \
+    everleaf::crash::before_atomic(p, false);                                                 \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                              \
+  }                                                                                           \
+  void __tsan_atomic##bits##_store(volatile everleaf_a##bits* p, everleaf_a##bits v, int) {   \
+    store_atomic(p, EVERLEAF_PC, [&] { __atomic_store_n(p, v, __ATOMIC_RELEASE); });          \
+  }                                                                                           \
+  EVERLEAF_RMW(bits, exchange, __atomic_exchange_n)                                           \
+  EVERLEAF_RMW(bits, fetch_add, __atomic_fetch_add)                                           \
+  EVERLEAF_RMW(bits, fetch_sub, __atomic_fetch_sub)                                           \
+  EVERLEAF_RMW(bits, fetch_and, __atomic_fetch_and)                                           \
+  EVERLEAF_RMW(bits, fetch_or, __atomic_fetch_or)                                             \
+  EVERLEAF_RMW(bits, fetch_xor, __atomic_fetch_xor)                                           \
+  EVERLEAF_RMW(bits, fetch_nand, __atomic_fetch_nand)                                         \
+  EVERLEAF_CAS(bits, strong)                                                                  \
+  EVERLEAF_CAS(bits, weak)                                                                    \
+  everleaf_a##bits __tsan_atomic##bits##_compare_exchange_val(                                \
+      volatile everleaf_a##bits* p, everleaf_a##bits expected, everleaf_a##bits desired, int, \
+      int) {                                                                                  \
+    return store_atomic(p, EVERLEAF_PC, [&] {                                                 \
+      __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_SEQ_CST,             \
+                                  __ATOMIC_SEQ_CST);                                          \
+      return expected;                                                                        \
+    });                                                                                       \
+  }
+EVERLEAF_ATOMIC(8)
+EVERLEAF_ATOMIC(16)
+EVERLEAF_ATOMIC(32)
+EVERLEAF_ATOMIC(64)
+EVERLEAF_ATOMIC(128)
+#undef EVERLEAF_ATOMIC
+#undef EVERLEAF_CAS
+#undef EVERLEAF_RMW
+
+void __tsan_atomic_thread_fence(int) {}
+void __tsan_atomic_signal_fence(int) {}
+
+// --- -Wl,--wrap ---
+
+void* __real_memcpy(void* to, const void* from, std::size_t bytes);
+void* __real_memmove(void* to, const void* from, std::size_t bytes);
+void* __real_memset(void* to, int value, std::size_t bytes);
+int __real_memcmp(const void* a, const void* b, std::size_t bytes);
+
+void* __wrap_memcpy(void* to, const void* from, std::size_t bytes) {
+  on_read(from, bytes);
+  if (!watched(to) || bytes == 0) return __real_memcpy(to, from, bytes);
+  const std::size_t at = everleaf::crash::offset_of(to);
+  g_recorder->before_store(at, bytes);
+  __real_memcpy(to, from, bytes);
+  g_recorder->after_store(at, bytes, EVERLEAF_PC);
+  return to;
+}
+
+void* __wrap_memmove(void* to, const void* from, std::size_t bytes) {
+  on_read(from, bytes);
+  if (!watched(to) || bytes == 0) return __real_memmove(to, from, bytes);
+  const std::size_t at = everleaf::crash::offset_of(to);
+  g_recorder->before_store(at, bytes);
+  __real_memmove(to, from, bytes);
+  g_recorder->after_store(at, bytes, EVERLEAF_PC);
+  return to;
+}
+
+void* __wrap_memset(void* to, int value, std::size_t bytes) {
+  if (!watched(to) || bytes == 0) return __real_memset(to, value, bytes);
+  const std::size_t at = everleaf::crash::offset_of(to);
+  g_recorder->before_store(at, bytes);
+  __real_memset(to, value, bytes);
+  g_recorder->after_store(at, bytes, EVERLEAF_PC);
+  return to;
+}
+
+int __wrap_memcmp(const void* a, const void* b, std::size_t bytes) {
+  on_read(a, bytes);
+  on_read(b, bytes);
+  return __real_memcmp(a, b, bytes);
+}
+
+}  // extern "C"

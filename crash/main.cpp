@@ -1,0 +1,308 @@
+// everleaf-crash: looks for crashes that an index does not survive. README.md here.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include <everleaf/index.hpp>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "mutate.hpp"
+#include "run.hpp"
+#include "shrink.hpp"
+
+namespace everleaf::crash {
+namespace {
+
+constexpr int kExitFound = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitIo = 3;
+using Clock = std::chrono::steady_clock;
+
+struct Arguments {
+  std::string index = "all";
+  std::string keys = "both";
+  std::string domain = "memory";
+  std::size_t ops = 200;
+  std::uint64_t seed = 1;
+  unsigned nested = 2;
+  double budget = 60;
+  std::size_t exhaustive = 0;
+  std::string json;
+  std::string replay;
+  bool mutate = false;
+  bool eager = false;
+  bool unordered = false;
+  bool record_only = false;
+  std::uint64_t most = 2000;
+};
+
+void declare_options(CLI::App& app, Arguments& a) {
+  app.add_option("--index", a.index, "A tree's spec (wbtree:node=512), or all")
+      ->capture_default_str();
+  app.add_option("--keys", a.keys, "u64, bytes or both")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"u64", "bytes", "both"}));
+  app.add_option("--domain", a.domain, "memory, cache, process or disk")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"memory", "cache", "process", "disk"}));
+  app.add_option("--ops", a.ops, "Operations of a workload")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--seed", a.seed, "Of the first workload; the next ones count up")
+      ->capture_default_str();
+  app.add_option("--nested", a.nested,
+                 "Crashes in a row: 1 (none in recovery), 2, or 3 (at random)")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3));
+  app.add_option("--budget", a.budget, "Seconds for all indexes together")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1e6));
+  app.add_option("--exhaustive", a.exhaustive, "All sequences of N operations over three keys")
+      ->check(CLI::Range(1, 6));
+  app.add_option("--json", a.json, "Write one row per index to this file");
+  app.add_option("--replay", a.replay, "Replay a failure from its line");
+  app.add_option("--most", a.most, "Executions of a crash point before the rest is sampled")
+      ->capture_default_str();
+  app.add_flag("--mutate", a.mutate, "Drop each flush and fence in turn: the checker must notice");
+  app.add_flag("--eager", a.eager,
+               "Enumerate the images instead of choosing lazily (tiny workloads)");
+  app.add_flag("--unordered", a.unordered, "Words of a line reach the medium in any order");
+  app.add_flag("--record-only", a.record_only, "No crashes: measures the cost of recording");
+}
+
+struct Row {
+  std::string index;
+  KeyType keys = KeyType::u64;
+  Report sum;
+  std::uint64_t workloads = 0;
+  std::uint64_t failures = 0;
+};
+
+std::vector<std::pair<std::string, KeyType>> cases(const Arguments& a) {
+  std::vector<std::pair<std::string, KeyType>> all;
+  std::vector<std::string> specs;
+  if (a.index != "all") {
+    specs.push_back(a.index);
+  } else {
+    for (const TreeInfo& tree : trees()) {
+      for (const std::string_view spec : tree.test_specs) specs.emplace_back(spec);
+    }
+  }
+  for (const std::string& spec : specs) {
+    if (a.keys != "bytes") all.emplace_back(spec, KeyType::u64);
+    if (a.keys != "u64") all.emplace_back(spec, KeyType::bytes);
+  }
+  return all;
+}
+
+void print_failure(const Config& config, const Origin& origin, const Failure& failure) {
+  fmt::print("FAILURE {}\n", failure.what);
+  for (std::size_t i = 0; i < config.ops.size(); ++i) {
+    fmt::print("  {} {}\n", i == failure.op ? "->" : "  ", to_string(config.ops[i]));
+  }
+  fmt::print("crash in {}\n  last flush or fence at {}\n  last store at {}\n", failure.operation,
+             failure.where, failure.store);
+  if (!failure.lost.empty()) fmt::print("what was not durable:\n{}", failure.lost);
+  fmt::print("replay: everleaf crash --replay '{}'\n", replay_line(config, origin, failure));
+}
+
+void add(Report& sum, const Report& one) {
+  sum.operations += one.operations;
+  sum.crash_points += one.crash_points;
+  sum.executions += one.executions;
+  sum.nested_points += one.nested_points;
+  sum.sampled_points += one.sampled_points;
+  sum.merged += one.merged;
+  sum.seconds += one.seconds;
+  sum.stores += one.stores;
+}
+
+Config base_config(const Arguments& a, const std::string& spec, KeyType keys) {
+  Config config;
+  config.spec = spec;
+  config.keys = keys;
+  config.domain = parse_domain(a.domain).value_or(Domain::memory);
+  config.nested = a.eager ? 1 : a.nested;
+  config.eager = a.eager;
+  config.most = a.most;
+  config.unordered = a.unordered;
+  config.record_only = a.record_only;
+  return config;
+}
+
+void report_failure(Config config, Origin origin, Failure failure, bool shrinkable) {
+  if (shrinkable) shrink(config, origin, failure, 20);
+  print_failure(config, origin, failure);
+}
+
+// Workloads until the time is up; each of another seed, so of another shape.
+Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time_point until) {
+  Row row{spec, keys, {}, 0, 0};
+  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  std::vector<Op> sequence;
+  for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || Clock::now() < until); ++n) {
+    Config config = base_config(a, spec, keys);
+    Origin origin{{a.ops, a.seed + n, 0}, {}};
+    config.deadline = until;
+    bool more = true;
+    if (a.exhaustive != 0) {
+      more = nth_sequence(n, a.exhaustive, config.ops);
+      if (!more) break;
+    } else {
+      config.ops = make_workload(origin.workload);
+      for (std::size_t i = 0; i < config.ops.size(); ++i) origin.kept.push_back(i);
+    }
+    if (terminal) {
+      config.progress = [&](std::uint64_t points, std::uint64_t executions) {
+        if ((points & 31) == 0) {
+          fmt::print(stderr, "\r{} {}: {} crash points, {} executions ", spec,
+                     everleaf::to_string(keys), row.sum.crash_points + points,
+                     row.sum.executions + executions);
+        }
+      };
+    }
+    const Report report = run(config);
+    add(row.sum, report);
+    ++row.workloads;
+    if (report.failure) {
+      ++row.failures;
+      config.progress = nullptr;
+      report_failure(config, origin, *report.failure, a.exhaustive == 0);
+    }
+    if (a.record_only) break;
+  }
+  if (terminal) fmt::print(stderr, "\r\033[K");
+  return row;
+}
+
+nlohmann::json to_json(const Row& row, const Arguments& a) {
+  const double rate =
+      row.sum.seconds > 0 ? static_cast<double>(row.sum.executions) / row.sum.seconds : 0;
+  return {{"index", row.index},
+          {"keys", everleaf::to_string(row.keys)},
+          {"domain", a.domain},
+          {"workloads", row.workloads},
+          {"operations", row.sum.operations},
+          {"crash_points", row.sum.crash_points},
+          {"nested_crash_points", row.sum.nested_points},
+          {"sampled_crash_points", row.sum.sampled_points},
+          {"executions", row.sum.executions},
+          {"executions_per_second", rate},
+          {"merged_stores", row.sum.merged},
+          {"failures", row.failures}};
+}
+
+void write_json(const std::string& path, const nlohmann::json& rows) {
+  if (path.empty()) return;
+  std::ofstream file(path, std::ios::trunc);
+  file << rows.dump(2) << "\n";
+  if (!file) throw std::runtime_error("cannot write to '" + path + "'");
+}
+
+int run_checks(const Arguments& a) {
+  const auto all = cases(a);
+  const auto start = Clock::now();
+  nlohmann::json rows = nlohmann::json::array();
+  std::uint64_t failures = 0;
+  fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10} {:>8}\n", "index", "keys", "ops", "points",
+             "executions", "per s", "failures");
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto share = std::chrono::duration<double>(a.budget * static_cast<double>(i + 1) /
+                                                     static_cast<double>(all.size()));
+    const Row row = check(a, all[i].first, all[i].second,
+                          start + std::chrono::duration_cast<Clock::duration>(share));
+    rows.push_back(to_json(row, a));
+    failures += row.failures;
+    fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10.0f} {:>8}\n", row.index,
+               everleaf::to_string(row.keys), row.sum.operations, row.sum.crash_points,
+               row.sum.executions, static_cast<double>(row.sum.executions) / row.sum.seconds,
+               row.failures);
+    std::fflush(stdout);
+    if (a.record_only) fmt::print("{:.4f} s, {} stores\n", row.sum.seconds, row.sum.stores);
+  }
+  write_json(a.json, rows);
+  return failures == 0 ? 0 : kExitFound;
+}
+
+int run_mutants(const Arguments& a) {
+  std::vector<Config> configs;
+  const auto all = cases(a);
+  for (const auto& [spec, keys] : all) {
+    for (std::uint64_t n = 0; n < 2; ++n) {
+      Config config = base_config(a, spec, keys);
+      config.ops = make_workload({a.ops, a.seed + n, 0});
+      configs.push_back(config);
+      // A line keeps the order of its stores in `memory`, which hides what `disk` needs.
+      if (n == 0 && a.domain == "memory") {
+        config.domain = Domain::disk;
+        configs.push_back(std::move(config));
+      }
+    }
+  }
+  const auto mutants = mutate(configs, a.budget / static_cast<double>(configs.size()) / 30);
+  std::size_t caught = 0;
+  std::size_t justified = 0;
+  for (const Mutant& mutant : mutants) {
+    caught += mutant.caught ? 1U : 0U;
+    if (mutant.caught) continue;
+    justified += mutant.justified.empty() ? 0U : 1U;
+    fmt::print("not caught: {}{}\n", to_string(mutant.site),
+               mutant.justified.empty() ? "" : ": " + mutant.justified);
+  }
+  fmt::print("{} sites, {} caught, {} justified\n", mutants.size(), caught, justified);
+  write_json(a.json, nlohmann::json::array({{{"index", a.index},
+                                             {"keys", a.keys},
+                                             {"domain", a.domain},
+                                             {"sites", mutants.size()},
+                                             {"caught", caught},
+                                             {"justified", justified},
+                                             {"failures", mutants.size() - caught - justified}}}));
+  return caught + justified == mutants.size() ? 0 : kExitFound;
+}
+
+int run_replay(const Arguments& a) {
+  Config config;
+  Origin origin;
+  if (!parse_replay(a.replay, config, origin)) {
+    fmt::print(stderr, "everleaf-crash: this is no replay line\n");
+    return kExitUsage;
+  }
+  const Report report = run(config);
+  if (!report.failure) {
+    fmt::print("no failure: {} crash points, {} executions\n", report.crash_points,
+               report.executions);
+    return 0;
+  }
+  print_failure(config, origin, *report.failure);
+  return kExitFound;
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app("Crashes an index at every point and recovers every image that is left.",
+               "everleaf-crash");
+  Arguments arguments;
+  declare_options(app, arguments);
+  try {
+    app.parse(argc, argv);
+    if (!arguments.replay.empty()) return run_replay(arguments);
+    return arguments.mutate ? run_mutants(arguments) : run_checks(arguments);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "everleaf-crash: {}\n", error.what());
+    return kExitIo;
+  }
+}
+
+}  // namespace
+}  // namespace everleaf::crash
+
+int main(int argc, char** argv) {
+  return everleaf::crash::run_program(argc, argv);
+}

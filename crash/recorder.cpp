@@ -1,0 +1,83 @@
+#include "recorder.hpp"
+
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace everleaf::crash {
+
+std::string to_string(const SiteId& site) {
+  return fmt::format("{}:{} {}", site.file, site.line, site.act == Act::flush ? "flush" : "fence");
+}
+
+bool Recorder::drop(const pmem::Site& site, Act act) {
+  if (arena_.level() == 0) {
+    last = fmt::format("{}:{}", site.file_name(), site.line());
+  }
+  if (!collect_sites && !dropped) return false;
+  const SiteId id{site.file_name(), site.line(), act};
+  if (collect_sites) ++sites[id];
+  return dropped == id;
+}
+
+void Recorder::flushed(pmem::Offset at, std::size_t bytes, pmem::Site site) {
+  settle();
+  ++flushes;
+  if (!drop(site, Act::flush)) arena_.flushed(at, bytes);
+}
+
+void Recorder::fencing(pmem::Site site) {
+  settle();
+  ++fences;
+  if (drop(site, Act::fence)) return;
+  if (arena_.level() == 0) {
+    if (const std::string wrong = arena_.audit(false, 0); !wrong.empty() && crasher != nullptr) {
+      crasher->escaped(wrong);
+    }
+  }
+  if (arena_.crashable() && !arena_.model().all_survive && crasher != nullptr) {
+    crasher->crash_point();
+  }
+  arena_.fenced();
+}
+
+void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc) {
+  arena_.wrote(at, bytes, pc);
+  if (arena_.model().all_survive && arena_.crashable() && crasher != nullptr) {
+    crasher->crash_point();
+  }
+}
+
+void Recorder::settle_pending() {
+  const std::size_t bytes = pending_bytes_;
+  pending_bytes_ = 0;
+  stored(pending_at_, bytes, pending_pc_);
+}
+
+void Recorder::write(std::size_t at, std::size_t bytes, const void* pc) {
+  settle();
+  if (++events_ > limit_) runaway();
+  arena_.will_write(at, bytes);
+  pending_at_ = at;
+  pending_bytes_ = bytes;
+  pending_pc_ = pc;
+}
+
+void Recorder::before_store(std::size_t at, std::size_t bytes) {
+  settle();
+  arena_.will_write(at, bytes);
+}
+
+void Recorder::after_store(std::size_t at, std::size_t bytes, const void* pc) {
+  stored(at, bytes, pc);
+}
+
+void Recorder::runaway() const {
+  // There is no way out of a noexcept function on the stack but the end of the process.
+  std::fprintf(stderr, "everleaf-crash: a recovery does not end; replay: %s\n",
+               replay_line.c_str());
+  ::_exit(1);
+}
+
+}  // namespace everleaf::crash

@@ -1,0 +1,93 @@
+// Between the hooks and the arena: pending stores, sites, crash points, counters.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arena.hpp"
+#include "pmem/medium.hpp"
+
+namespace everleaf::crash {
+
+enum class Act : std::uint8_t { flush, fence };
+
+// A flush or fence of the source. Two calls on one line are one site.
+struct SiteId {
+  std::string file;
+  unsigned line = 0;
+  Act act = Act::flush;
+  auto operator<=>(const SiteId&) const = default;
+};
+std::string to_string(const SiteId& site);
+
+// What happens at crash points.
+class Crasher {
+ public:
+  virtual ~Crasher() = default;
+  virtual void crash_point() = 0;
+  virtual void escaped(const std::string& what) = 0;
+};
+
+// One at a time, made by the run; the hooks find it through watch().
+class Recorder final : public pmem::Observer {
+ public:
+  explicit Recorder(Arena& arena) : arena_(arena) {}
+
+  void flushed(pmem::Offset at, std::size_t bytes, pmem::Site site) override;
+  void fencing(pmem::Site site) override;
+
+  // --- Hooks ---
+  void read(std::size_t at, std::size_t bytes) {
+    if (++events_ > limit_) runaway();
+    arena_.will_read(at, bytes);
+  }
+  void write(std::size_t at, std::size_t bytes, const void* pc);
+  void settle() {  // the pending store has happened
+    if (pending_bytes_ != 0) settle_pending();
+  }
+  // A store whose value is there at once: atomics and copies.
+  void before_store(std::size_t at, std::size_t bytes);
+  void after_store(std::size_t at, std::size_t bytes, const void* pc);
+
+  // Another level begins or ends: no store is pending in it.
+  void switch_level() { pending_bytes_ = 0; }
+
+  // The hooks' events until the next call; more than that is a recovery that does not end.
+  void allow(std::uint64_t events) {
+    events_ = 0;
+    limit_ = events;
+  }
+
+  Crasher* crasher = nullptr;
+  bool collect_sites = false;
+  std::map<SiteId, std::uint64_t> sites;
+  std::optional<SiteId> dropped;
+  std::string replay_line;  // printed if the process cannot go on
+  std::string last;         // of the workload: the last flush or fence
+  std::uint64_t flushes = 0;
+  std::uint64_t fences = 0;
+
+  // The recorder that the hooks call; null: none.
+  static void watch(Recorder* recorder);
+  [[nodiscard]] Arena& arena() { return arena_; }
+
+ private:
+  void settle_pending();
+  void stored(std::size_t at, std::size_t bytes, const void* pc);
+  bool drop(const pmem::Site& site, Act act);
+  [[noreturn]] void runaway() const;
+
+  Arena& arena_;
+  std::size_t pending_at_ = 0;
+  std::size_t pending_bytes_ = 0;
+  const void* pending_pc_ = nullptr;
+  std::uint64_t events_ = 0;
+  std::uint64_t limit_ = ~std::uint64_t{0};
+};
+
+}  // namespace everleaf::crash

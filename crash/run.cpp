@@ -1,0 +1,506 @@
+#include "run.hpp"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <unordered_set>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "pmem/format.hpp"
+#include "trees/pool_state.hpp"
+
+namespace everleaf::crash {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kCapacity = std::size_t{4} << 20;
+constexpr std::uint64_t kMostEvents1 = 50'000'000;  // of one recovery
+constexpr unsigned kRandomRecoveries = 4;           // of each crash point at depth 3
+constexpr const char* kName = "index";
+
+Model model_of(const Config& config) {
+  const bool survive = config.domain == Domain::cache || config.domain == Domain::process;
+  const bool words = config.domain == Domain::disk || config.unordered;
+  return {words ? std::size_t{8} : std::size_t{64}, survive};
+}
+
+// addr2line, when a failure is printed; the address says enough if it is not there.
+std::string symbol(const void* pc) {
+  Dl_info info{};
+  if (pc == nullptr || ::dladdr(pc, &info) == 0) return "?";
+  const auto offset = static_cast<const char*>(pc) - static_cast<const char*>(info.dli_fbase) - 1;
+  const std::string command =
+      fmt::format("addr2line -e '{}' {:#x} 2>/dev/null", info.dli_fname, offset);
+  std::string line;
+  if (std::FILE* const pipe = ::popen(command.c_str(), "r")) {
+    std::array<char, 512> buffer{};
+    if (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) line = buffer.data();
+    ::pclose(pipe);
+  }
+  while (!line.empty() && line.back() == '\n') line.pop_back();
+  return line.empty() || line.starts_with("??") ? fmt::format("{:#x}", offset) : line;
+}
+
+std::string show(std::uint64_t key) {
+  return fmt::format("{}", key);
+}
+std::string show(std::string_view key) {
+  std::string text = "'";
+  for (const char c : key.substr(0, 24)) {
+    text += c >= ' ' && c <= '~' ? std::string(1, c)
+                                 : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return text + (key.size() > 24 ? fmt::format("'... of {}", key.size()) : "'");
+}
+
+template <class K>
+class Run final : Crasher {
+ public:
+  explicit Run(const Config& config)
+      : config_(config),
+        arena_(kCapacity, config.record_only ? 2 : 1 + config.nested, model_of(config)),
+        recorder_(arena_) {
+    options_.domain = Domain::memory;
+    options_.emulate = true;
+    recorder_.crasher = this;
+    recorder_.collect_sites = config.collect_sites;
+    recorder_.dropped = config.dropped;
+    Recorder::watch(&recorder_);
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  ~Run() { Recorder::watch(nullptr); }
+
+  Report go() {
+    const auto started = Clock::now();
+    create();
+    for (op_ = 0; op_ < config_.ops.size() && !stopped_; ++op_) step(config_.ops[op_]);
+    quiet_ = true;
+    index_.reset();
+    pool_.reset();
+    report_.seconds = std::chrono::duration<double>(Clock::now() - started).count();
+    report_.merged = arena_.merged();
+    report_.stores = arena_.stores();
+    report_.flushes = recorder_.flushes;
+    report_.fences = recorder_.fences;
+    report_.sites = recorder_.sites;
+    return std::move(report_);
+  }
+
+ private:
+  using Owned = typename OwnedKey<K>::type;
+  using Entries = std::vector<Entry<K>>;
+
+  // --- The workload ---
+  void create() {
+    op_ = config_.ops.size();
+    creating_pool_ = creating_index_ = headers_ = true;
+    operation_ = "create pool";
+    auto pool = PoolAccess::format(arena_.base(0), bytes_, kCapacity, options_, &recorder_);
+    if (!pool) return fail("format: " + pool.error().message);
+    creating_pool_ = false;
+    headers_ = false;
+    pool_.emplace(std::move(*pool));
+    operation_ = "create index";
+    auto index = pool_->index<K>(kName, config_.spec);
+    if (!index) return fail("index: " + index.error().message);
+    index_.emplace(std::move(*index));
+    creating_index_ = false;
+    returned();
+  }
+
+  void step(const Op& op) {
+    operation_ = fmt::format("operation {}: {}", op_, to_string(op));
+    pending_ = op;
+    after_ = before_;
+    switch (op.what) {
+      case Do::bulk_load:
+        bulk_load(op);
+        break;
+      case Do::reopen:
+        reopen();
+        break;
+      case Do::other_index: {
+        if (others_ == 8) break;
+        auto other = pool_->index<K>(fmt::format("other {}", others_), config_.spec);
+        if (!other && other.error().code != Code::out_of_space)
+          fail("create: " + other.error().message);
+        others_ += other ? 1 : 0;
+        break;
+      }
+      default:
+        write(op);
+        break;
+    }
+    ++report_.operations;
+    before_ = after_;
+    returned();
+  }
+
+  void write(const Op& op) {
+    const Owned key = make_key<K>(op.key);
+    const auto at = std::ranges::lower_bound(after_, key, {}, &Entry<K>::key);
+    const bool there = at != after_.end() && at->key == key;
+    Outcome should = Outcome::done;
+    if (op.what == Do::insert && there) should = Outcome::exists;
+    if ((op.what == Do::update || op.what == Do::remove) && !there) should = Outcome::absent;
+    if (should == Outcome::done) {
+      if (op.what == Do::remove) {
+        after_.erase(at);
+      } else if (there) {
+        at->value = op.value;
+      } else {
+        after_.insert(at, {key, op.value});
+      }
+    }
+    auto& heap = PoolAccess::state(*pool_).heap();
+    if (op.what == Do::no_space) heap.fail_after(0);
+    const Outcome is = apply(*index_, op.what, key, op.value);
+    if (op.what == Do::no_space) heap.fail_after(~std::uint64_t{0});
+    if (is == Outcome::out_of_space) {
+      after_ = before_;  // C3: nothing changed
+      should = is;
+    }
+    if (is != should) {
+      fail(fmt::format("it answers '{}', not '{}'", everleaf::to_string(is),
+                       everleaf::to_string(should)));
+    }
+  }
+
+  void bulk_load(const Op& op) {
+    if (!before_.empty()) return;
+    for (std::uint64_t n = 0; n < op.key; ++n) after_.push_back({make_key<K>(n), op.value + n});
+    std::ranges::sort(after_, {}, &Entry<K>::key);
+    loading_ = true;
+    const Outcome is = index_->bulk_load(after_, 0.7);
+    loading_ = false;
+    if (is != Outcome::done) fail(fmt::format("bulk_load answers '{}'", everleaf::to_string(is)));
+  }
+
+  void reopen() {
+    headers_ = true;
+    index_.reset();
+    pool_.reset();
+    auto pool = PoolAccess::attach(arena_.base(0), bytes_, kCapacity, options_, &recorder_);
+    headers_ = false;
+    if (!pool) return fail("open: " + pool.error().message);
+    pool_.emplace(std::move(*pool));
+    auto index = pool_->index<K>(kName, config_.spec);
+    if (!index) return fail("index: " + index.error().message);
+    index_.emplace(std::move(*index));
+  }
+
+  static Outcome apply(Index<K>& index, Do what, const Owned& key, std::uint64_t value) {
+    switch (what) {
+      case Do::insert:
+        return index.insert(key, value);
+      case Do::update:
+        return index.update(key, value);
+      case Do::remove:
+        return index.remove(key);
+      default:
+        return index.upsert(key, value);
+    }
+  }
+
+  // The operation has returned: what it acknowledged must survive.
+  void returned() {
+    if (stopped_) return;
+    pending_.reset();
+    recorder_.settle();
+    if (pool_) bytes_ = PoolAccess::state(*pool_).medium().size();
+    if (const std::string wrong = arena_.audit(true, bytes_); !wrong.empty()) return escaped(wrong);
+    crash_point();
+  }
+
+  // --- Crashes ---
+  void escaped(const std::string& what) override { fail(what); }
+
+  void crash_point() override {
+    if (stopped_ || quiet_ || config_.record_only) return;
+    const std::size_t level = arena_.level();
+    ++points_[level];
+    if (level == 0) {
+      ++report_.crash_points;
+      if (config_.only_op && *config_.only_op != op_) return;
+      if (pool_) bytes_ = PoolAccess::state(*pool_).medium().size();
+      seen_.clear();
+    } else {
+      ++report_.nested_points;
+    }
+    if (!config_.replay.empty()) {
+      if (level < config_.replay.size() && config_.replay[level].point == points_[level])
+        explore(level);
+      return;
+    }
+    if (level == 0 && Clock::now() > config_.deadline) {
+      stopped_ = true;
+      report_.complete = false;
+      return;
+    }
+    // Another execution brought recovery to the same state.
+    if (level != 0 && !seen_.insert(arena_.state_hash() + level).second) return;
+    explore(level);
+    if (level == 0 && config_.progress) config_.progress(report_.crash_points, report_.executions);
+  }
+
+  // Depth-first over the choices; where there are too many of them, the rest is sampled.
+  void explore(std::size_t level) {
+    arena_.enter();
+    recorder_.switch_level();
+    const bool replaying = !config_.replay.empty();
+    const std::uint64_t images = config_.eager && level == 0 ? images_of_crash() : 0;
+    const std::uint64_t most = level == 0 ? config_.most : level == 1 ? config_.most_nested : 0;
+    std::vector<Choice> path;
+    if (replaying) path = config_.replay[level].choices;
+    for (std::uint64_t n = 0; !stopped_; ++n) {
+      const bool sampling = images == 0 && !replaying && n >= most;
+      if (sampling) path = sampled_path(n - most);
+      execute_from(level, path, images != 0 ? std::optional(n) : std::nullopt);
+      if (replaying || out_of_time(n)) break;
+      if (images != 0 ? n + 1 == images : sampling ? n >= 2 * most + kRandomRecoveries : false)
+        break;
+      if (images == 0 && !sampling) {
+        if (!Arena::advance(path)) break;
+        if (n + 1 == most) ++report_.sampled_points;
+      }
+    }
+    arena_.leave();
+    recorder_.switch_level();
+    recorder_.allow(~std::uint64_t{0});
+  }
+
+  void execute_from(std::size_t level, std::vector<Choice>& path,
+                    std::optional<std::uint64_t> image) {
+    points_[level + 1] = 0;
+    arena_.begin(path);
+    if (image) arena_.choose_image(*image);
+    execute(level + 1);
+    path = arena_.path();
+    arena_.end();
+    recorder_.switch_level();
+    ++report_.executions;
+  }
+
+  bool out_of_time(std::uint64_t n) {
+    if (n % 256 != 255 || Clock::now() <= config_.deadline) return false;
+    report_.complete = false;
+    quiet_ = true;
+    return true;
+  }
+
+  std::uint64_t images_of_crash() {
+    arena_.begin({});
+    const std::uint64_t images = arena_.images();
+    arena_.end();
+    return images;
+  }
+
+  // Everything but one line's newest stores, nothing but one line's, or anything.
+  std::vector<Choice> sampled_path(std::uint64_t n) {
+    std::vector<Choice> path(96);
+    const std::uint64_t kind = n % 3;
+    for (Choice& choice : path) {
+      choice = {kind == 0   ? kLast
+                : kind == 1 ? 0
+                            : static_cast<std::uint32_t>(random_.below(1 << 20)),
+                0};
+    }
+    if (kind != 2 && n > 2)
+      path[random_.below(24)].pick = static_cast<std::uint32_t>(random_.below(64));
+    return path;
+  }
+
+  // --- One post-crash execution ---
+  void execute(std::size_t level) {
+    recorder_.allow(kMostEvents1);
+    arena_.watch_beyond(pmem::kStateAt);
+    arena_.forget_writes();
+    auto pool = PoolAccess::attach(arena_.base(level), bytes_, kCapacity, options_, &recorder_);
+    if (stopped_) return;
+    recorder_.settle();
+    const bool crashing = arena_.recording() && report_.executions % config_.crash_on_every == 0;
+    if (!crashing) arena_.record(false);
+    if (!pool) {
+      // A new pool has no name before it is whole (PoolFile::create).
+      if (creating_pool_ && pool.error().code == Code::not_a_pool) return;
+      return fail("open: " + pool.error().message);
+    }
+    if (!crashing && arena_.wrote_beyond(pmem::kStateAt)) {
+      arena_.forget_writes();
+      const auto again =
+          PoolAccess::attach(arena_.base(level), bytes_, kCapacity, options_, &recorder_);
+      recorder_.settle();
+      if (!again) return fail("second open: " + again.error().message);
+      if (arena_.wrote_beyond(pmem::kStateAt))
+        return fail("recovery of a recovered pool wrote to it");
+    }
+    judge(*pool, level, crashing);
+    recorder_.settle();
+  }
+
+  void judge(Pool& pool, std::size_t level, bool crashing) {
+    auto index = pool.index<K>(kName, {});
+    if (!index && creating_index_ && index.error().code == Code::not_found) {
+      index = pool.index<K>(kName, config_.spec);
+    }
+    if (!index) return fail("index: " + index.error().message);
+    if (const Outcome outcome = index->scan(K{}, ~std::size_t{0}, scanned_);
+        outcome != Outcome::done) {
+      return fail(fmt::format("scan: {}", everleaf::to_string(outcome)));
+    }
+    if (config_.collect_outcomes) note_outcome();
+    if (const std::string wrong = unexpected(); !wrong.empty()) return fail(wrong);
+    if (const std::string wrong = unsound(pool, level); !wrong.empty()) return fail(wrong);
+    if (const std::string wrong = go_on(*index, crashing); !wrong.empty())
+      return fail("afterwards: " + wrong);
+    arena_.record(false);
+    if (report_.executions % 8 != 0 || stopped_) return;
+    if (const std::string wrong = unsound(pool, level); !wrong.empty())
+      return fail("afterwards: " + wrong);
+  }
+
+  void note_outcome() {
+    std::uint64_t hash = 0;
+    for (const auto& entry : scanned_) {
+      hash = (hash ^ std::hash<Owned>{}(entry.key)) * 0x9E3779B97F4A7C15ULL + entry.value;
+    }
+    ++report_.outcomes[report_.crash_points][hash];
+  }
+
+  // strict: all acknowledged operations, the pending one wholly or not at all.
+  std::string unexpected() const {
+    if (creating_index_ && scanned_.empty()) return {};
+    if (scanned_ == before_ || (pending_ && scanned_ == after_)) return {};
+    if (loading_ && scanned_.size() <= after_.size() &&
+        std::equal(scanned_.begin(), scanned_.end(), after_.begin())) {
+      return {};
+    }
+    std::string text = difference(before_);
+    if (pending_ && before_ != after_) {
+      text = "as before the operation: " + text + "; as after it: " + difference(after_);
+    }
+    return text;
+  }
+
+  std::string difference(const Entries& wanted) const {
+    for (std::size_t i = 0; i < std::max(wanted.size(), scanned_.size()); ++i) {
+      if (i == wanted.size()) return show(scanned_[i].key) + " should not be there";
+      if (i == scanned_.size()) return show(wanted[i].key) + " is lost";
+      const auto& is = scanned_[i];
+      if (is == wanted[i]) continue;
+      if (is.key == wanted[i].key) {
+        return fmt::format("{} has value {}, not {}", show(is.key), is.value, wanted[i].value);
+      }
+      return is.key < wanted[i].key ? show(is.key) + " should not be there"
+                                    : show(wanted[i].key) + " is lost";
+    }
+    return "nothing differs";
+  }
+
+  std::string unsound(Pool& pool, std::size_t level) const {
+    const auto report = pool.check();
+    if (!report) return "check: " + report.error().message;
+    for (const std::string& problem : report->problems) {
+      // A crash while a header copy is written: the other one counts, and is written next.
+      const bool header = problem.find("header copy") != std::string::npos;
+      if (!header || !(headers_ || level >= 2)) return "check: " + problem;
+    }
+    return {};
+  }
+
+  // A second workload around the place of the crash. `crashing`: its crashes are looked at, too.
+  std::string go_on(Index<K>& index, bool crashing) {
+    const std::uint64_t pivot = pending_ ? pending_->key : op_;
+    const std::array<std::uint64_t, 3> numbers{pivot, pivot + 1, pivot == 0 ? 2 : pivot - 1};
+    const auto kept =
+        crashing ? std::optional(std::tuple(before_, after_, pending_, loading_, creating_index_))
+                 : std::nullopt;
+    if (crashing) loading_ = creating_index_ = false;
+    Entries now = scanned_;
+    std::string wrong;
+    for (const std::uint64_t number : numbers) {
+      if (wrong.empty() && !stopped_) wrong = one_more(index, number, now, crashing);
+    }
+    if (kept) std::tie(before_, after_, pending_, loading_, creating_index_) = *kept;
+    return wrong;
+  }
+
+  std::string one_more(Index<K>& index, std::uint64_t number, Entries& now, bool crashing) {
+    const Owned key = make_key<K>(number);
+    const auto at = std::ranges::lower_bound(now, key, {}, &Entry<K>::key);
+    const bool there = at != now.end() && at->key == key;
+    const Lookup before = index.find(key);
+    if (static_cast<bool>(before) != there || (there && *before != at->value)) {
+      return fmt::format("find({}) does not see what scan sees", show(key));
+    }
+    if (crashing) before_ = now;
+    if (there) {
+      now.erase(at);
+    } else {
+      now.insert(at, {key, number});
+    }
+    if (crashing) {
+      after_ = now;
+      pending_ = Op{there ? Do::remove : Do::insert, number, number};
+    }
+    const Outcome outcome = there ? index.remove(key) : index.insert(key, number);
+    if (outcome == Outcome::out_of_space) return {};
+    if (outcome != Outcome::done) {
+      return fmt::format("{} of {} answers '{}'", there ? "remove" : "insert", show(key),
+                         everleaf::to_string(outcome));
+    }
+    if (static_cast<bool>(index.find(key)) == there) {
+      return fmt::format("{} of {} has no effect", there ? "remove" : "insert", show(key));
+    }
+    return {};
+  }
+
+  void fail(const std::string& what) {
+    if (stopped_) return;
+    stopped_ = true;
+    Failure failure{what, op_, operation_, recorder_.last, symbol(arena_.last_store()), {}, {}};
+    for (std::size_t level = 0; level < arena_.level(); ++level) {
+      failure.crashes.push_back({points_[level], arena_.path_of(level + 1)});
+    }
+    if (arena_.level() != 0) failure.lost = arena_.describe_lost();
+    report_.failure = std::move(failure);
+  }
+
+  const Config& config_;
+  Arena arena_;
+  Recorder recorder_;
+  PoolOptions options_;
+  std::optional<Pool> pool_;
+  std::optional<Index<K>> index_;
+  std::uint64_t bytes_ = pmem::kMinPoolBytes;
+  std::size_t op_ = 0;
+  std::string operation_;
+  std::optional<Op> pending_;
+  Entries before_;
+  Entries after_;
+  Entries scanned_;
+  bool loading_ = false;
+  bool creating_pool_ = false;
+  bool creating_index_ = false;
+  bool headers_ = false;  // a header copy is being written
+  bool stopped_ = false;
+  bool quiet_ = false;
+  std::size_t others_ = 0;
+  std::array<std::uint64_t, kMostLevels + 1> points_{};
+  std::unordered_set<std::uint64_t> seen_;
+  Random random_{1};
+  Report report_;
+};
+
+}  // namespace
+
+Report run(const Config& config) {
+  if (config.keys == KeyType::u64) return Run<std::uint64_t>(config).go();
+  return Run<Bytes>(config).go();
+}
+
+}  // namespace everleaf::crash

@@ -1,0 +1,76 @@
+// One run of the checker: a workload on one index, and every crash of it that the options ask for.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arena.hpp"
+#include "recorder.hpp"
+#include "workload.hpp"
+
+namespace everleaf::crash {
+
+// Where a crash happened and which image it left: a crash point of one level, and the choices of
+// the recovery that follows it.
+struct Crash {
+  std::uint64_t point = 0;
+  std::vector<Choice> choices;
+};
+
+struct Config {
+  std::string spec = "wbtree";
+  KeyType keys = KeyType::u64;
+  Domain domain = Domain::memory;
+  std::vector<Op> ops;
+  unsigned nested = 1;                // crashes in a row: 1, none of recovery
+  std::uint64_t most = 2000;          // executions per crash point before the rest is sampled,
+  std::uint64_t most_nested = 64;     // and per crash point of a recovery
+  std::uint64_t crash_on_every = 16;  // of the recoveries, crashes in the work after them
+  bool eager = false;                 // enumerate images instead of choosing lazily
+  bool unordered = false;  // words of a line reach the medium in any order, in `memory`, too
+  bool record_only = false;
+  bool collect_sites = false;
+  bool collect_outcomes = false;
+  std::optional<SiteId> dropped;
+  std::optional<std::size_t> only_op;  // crashes in this operation only
+  std::vector<Crash> replay;           // not empty: this one only
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  std::function<void(std::uint64_t points, std::uint64_t executions)> progress;
+};
+
+struct Failure {
+  std::string what;
+  std::size_t op = 0;  // index into the workload; its size: before or after it
+  std::string operation;
+  std::string where;  // file:line of the last flush or fence
+  std::string store;  // and of the last store
+  std::string lost;
+  std::vector<Crash> crashes;
+};
+
+struct Report {
+  std::uint64_t operations = 0;
+  std::uint64_t crash_points = 0;
+  std::uint64_t executions = 0;
+  std::uint64_t nested_points = 0;
+  std::uint64_t sampled_points = 0;  // too many choices to follow all
+  std::uint64_t merged = 0;          // stores that were not told apart
+  std::uint64_t stores = 0;
+  std::uint64_t flushes = 0;
+  std::uint64_t fences = 0;
+  double seconds = 0;
+  bool complete = true;  // false: the time was up
+  std::optional<Failure> failure;
+  std::map<SiteId, std::uint64_t> sites;
+  // What recovery saw, per crash point: hashes of the recovered content.
+  std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>> outcomes;
+};
+
+Report run(const Config& config);
+
+}  // namespace everleaf::crash

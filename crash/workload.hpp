@@ -1,0 +1,63 @@
+// Workloads: sequences of operations, a function of their seed, and the model that answers them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <everleaf/index.hpp>
+
+namespace everleaf::crash {
+
+enum class Do : std::uint8_t {
+  insert,
+  update,
+  upsert,
+  remove,
+  bulk_load,    // `key` entries; needs an empty index, otherwise `not_empty`
+  reopen,       // clean close, open
+  no_space,     // an insert or upsert for which every allocation fails
+  other_index,  // creates one more index
+};
+
+struct Op {
+  Do what = Do::insert;
+  std::uint64_t key = 0;  // the number of the key; keys.hpp turns it into one
+  std::uint64_t value = 0;
+};
+std::string to_string(const Op& op);
+
+struct WorkloadOptions {
+  std::size_t ops = 200;
+  std::uint64_t seed = 1;
+  std::uint64_t keys = 0;  // key space; 0: as the number of operations suggests
+};
+std::vector<Op> make_workload(const WorkloadOptions& options);
+// The n-th of all sequences of `length` operations over a small key space; false: there are no
+// more.
+bool nth_sequence(std::uint64_t n, std::size_t length, std::vector<Op>& ops);
+
+template <class K>
+typename OwnedKey<K>::type make_key(std::uint64_t number);
+template <>
+std::uint64_t make_key<std::uint64_t>(std::uint64_t number);
+template <>
+std::string make_key<Bytes>(std::uint64_t number);
+
+class Random {  // splitmix64
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t word() {
+    std::uint64_t z = state_ += 0x9E3779B97F4A7C15ULL;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ULL;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBULL;
+    return z ^ z >> 31;
+  }
+  std::uint64_t below(std::uint64_t n) { return word() % n; }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace everleaf::crash

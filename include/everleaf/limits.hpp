@@ -1,0 +1,13 @@
+// The library's limits.
+#pragma once
+
+#include <cstddef>
+
+namespace everleaf {
+
+inline constexpr std::size_t kMaxKeyBytes = 65536;
+inline constexpr std::size_t kMaxThreads = 1024;  // at once, in one process
+inline constexpr std::size_t kMaxIndexes = 63;    // per pool
+inline constexpr std::size_t kMaxNameBytes = 63;  // of an index
+
+}  // namespace everleaf

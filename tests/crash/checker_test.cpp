@@ -1,0 +1,105 @@
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "mutate.hpp"
+#include "run.hpp"
+#include "shrink.hpp"
+
+namespace everleaf::crash {
+namespace {
+
+constexpr const char* kSlotOnly = "wbtree:structure=slot-only:node=128";
+constexpr const char* kSlotBitmap = "wbtree:structure=slot-bitmap:node=128";
+constexpr const char* kBitmapLeaf = "wbtree:structure=bitmap-leaf:node=128";
+
+Config small(const char* spec, std::size_t ops, KeyType keys = KeyType::u64) {
+  Config config;
+  config.spec = spec;
+  config.keys = keys;
+  config.ops = make_workload({ops, 1, 0});
+  return config;
+}
+
+using Outcomes = std::map<std::uint64_t, std::set<std::uint64_t>>;
+Outcomes outcomes_of(const Report& report) {
+  Outcomes all;
+  for (const auto& [point, seen] : report.outcomes) {
+    for (const auto& [hash, count] : seen) all[point].insert(hash);
+  }
+  return all;
+}
+
+// Only single operations: creation has too many images to enumerate.
+TEST(Lazy, EqualsEager) {
+  for (const char* const spec : {kSlotOnly, kSlotBitmap, kBitmapLeaf}) {
+    Config config = small(spec, 1);
+    config.ops = {{Do::insert, 5, 1}, {Do::insert, 3, 2}, {Do::update, 5, 3}, {Do::remove, 3, 0}};
+    config.collect_outcomes = true;
+    for (std::size_t op = 0; op < config.ops.size(); ++op) {
+      config.only_op = op;
+      config.eager = false;
+      const Report lazy = run(config);
+      config.eager = true;
+      const Report eager = run(config);
+      ASSERT_FALSE(lazy.failure) << lazy.failure->what;
+      ASSERT_FALSE(eager.failure) << eager.failure->what;
+      EXPECT_EQ(outcomes_of(lazy), outcomes_of(eager)) << spec << " operation " << op;
+      EXPECT_EQ(lazy.sampled_points, 0U);
+      EXPECT_GE(eager.executions, lazy.executions);
+    }
+  }
+}
+
+TEST(Checker, ReportsNothingOnASoundTree) {
+  for (const Domain domain : {Domain::memory, Domain::disk, Domain::cache, Domain::process}) {
+    for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+      Config config = small(kSlotBitmap, 60, keys);
+      config.domain = domain;
+      config.most = 100;
+      const Report report = run(config);
+      ASSERT_FALSE(report.failure) << report.failure->operation << ": " << report.failure->what;
+      EXPECT_EQ(report.operations, 60U);
+      EXPECT_GE(report.executions, report.crash_points);
+    }
+  }
+}
+
+TEST(Checker, NoticesADroppedFenceAndReplaysIt) {
+  Config config = small(kBitmapLeaf, 60);
+  config.collect_sites = true;
+  config.record_only = true;
+  const Report sites = run(config);
+  config.collect_sites = config.record_only = false;
+  unsigned tried = 0;
+  for (const auto& [site, count] : sites.sites) {
+    if (!site.file.ends_with("wbtree/write.cpp") || site.act != Act::fence) continue;
+    config.dropped = site;
+    const Report report = run(config);
+    if (!report.failure) continue;
+    ++tried;
+    Config shorter = config;
+    Origin origin{{60, 1, 0}, {}};
+    for (std::size_t i = 0; i < config.ops.size(); ++i) origin.kept.push_back(i);
+    Failure failure = *report.failure;
+    shrink(shorter, origin, failure, 5);
+    EXPECT_LE(shorter.ops.size(), 12U) << to_string(site);
+    Config replayed;
+    Origin from_line;
+    ASSERT_TRUE(parse_replay(replay_line(shorter, origin, failure), replayed, from_line));
+    const Report again = run(replayed);
+    ASSERT_TRUE(again.failure) << replay_line(shorter, origin, failure);
+    EXPECT_EQ(again.failure->what, failure.what);
+  }
+  EXPECT_GE(tried, 2U);
+}
+
+TEST(Audit, NoticesAStoreThatEscapedTheHooks) {
+  Arena arena(1 << 20, 2, Model{});
+  EXPECT_EQ(arena.audit(true, 1 << 20), "");
+  *reinterpret_cast<volatile std::uint64_t*>(arena.base(0) + 4096) = 1;  // no hooks in this file
+  EXPECT_NE(arena.audit(true, 1 << 20).find("escaped"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace everleaf::crash
