@@ -99,7 +99,6 @@ Arena::Dirty& Arena::dirty_unit(std::uint32_t unit) {
   Dirty& fresh = level.dirty[level.dirty_count++];
   index = static_cast<std::uint32_t>(level.dirty_count);
   fresh.unit = unit;
-  fresh.noted = 0;
   fresh.events.clear();
   copy_unit(fresh.base.data(), unit_at(active_, unit));
   return fresh;
@@ -116,7 +115,8 @@ void Arena::drop_dirty(Level& level, std::uint32_t unit) {
 }
 
 void Arena::add_event(std::uint32_t unit, std::size_t at, std::size_t size, const void* pc) {
-  Event event{static_cast<std::uint8_t>(at), static_cast<std::uint8_t>(size), 0, pc};
+  Event event{static_cast<std::uint8_t>(at), static_cast<std::uint8_t>(size), 0, pc,
+              ++levels_[active_].events};
   const std::byte* const from = unit_at(active_, unit) + at;
   for (std::size_t i = 0; i < size; ++i) {
     event.value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
@@ -127,7 +127,6 @@ void Arena::add_event(std::uint32_t unit, std::size_t at, std::size_t size, cons
     ++merged_;
     apply(dirty.events.front(), dirty.base.data());
     dirty.events.erase(dirty.events.begin());
-    if (dirty.noted != 0) --dirty.noted;
   }
   dirty.events.push_back(event);
 }
@@ -156,16 +155,15 @@ void Arena::put(std::uint32_t unit, const std::byte* bytes, std::size_t from_lev
   }
 }
 
-void Arena::flushed(std::size_t at, std::size_t bytes) {
+void Arena::flushed(std::size_t at, std::size_t bytes, unsigned thread) {
   if (!recording_ || model_.all_survive) return;
   Level& level = levels_[active_];
   const std::size_t last = (at + bytes - 1) >> shift_;
   for (std::size_t unit = at >> shift_; unit <= last; ++unit) {
     const std::uint32_t index = level.dirty_of[unit];
-    if (index == 0) continue;
-    Dirty& dirty = level.dirty[index - 1];
-    dirty.noted = static_cast<std::uint32_t>(dirty.events.size());
-    level.noted.push_back(static_cast<std::uint32_t>(unit));
+    if (index == 0 || level.dirty[index - 1].events.empty()) continue;
+    level.noted[thread].push_back(
+        {static_cast<std::uint32_t>(unit), level.dirty[index - 1].events.back().number});
   }
 }
 
@@ -175,20 +173,22 @@ void Arena::apply(const Event& event, std::byte* bytes) {
   }
 }
 
-void Arena::fenced() {
+void Arena::fenced(unsigned thread) {
   if (!recording_ || model_.all_survive) return;
   Level& level = levels_[active_];
-  for (const std::uint32_t unit : level.noted) {
-    const std::uint32_t index = level.dirty_of[unit];
+  for (const Note& note : level.noted[thread]) {
+    const std::uint32_t index = level.dirty_of[note.unit];
     if (index == 0) continue;  // noted twice
     Dirty& dirty = level.dirty[index - 1];
-    for (std::uint32_t i = 0; i < dirty.noted; ++i) apply(dirty.events[i], dirty.base.data());
-    dirty.events.erase(dirty.events.begin(), dirty.events.begin() + dirty.noted);
-    dirty.noted = 0;
-    put(unit, dirty.base.data(), active_ + 1);  // V1
-    if (dirty.events.empty()) drop_dirty(level, unit);
+    auto end = dirty.events.begin();
+    for (; end != dirty.events.end() && end->number <= note.number; ++end) {
+      apply(*end, dirty.base.data());
+    }
+    dirty.events.erase(dirty.events.begin(), end);
+    put(note.unit, dirty.base.data(), active_ + 1);  // V1
+    if (dirty.events.empty()) drop_dirty(level, note.unit);
   }
-  level.noted.clear();
+  level.noted[thread].clear();
 }
 
 // --- Choices -------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ void Arena::end() {
   level.undo.clear();
   for (std::size_t i = 0; i < level.dirty_count; ++i) level.dirty_of[level.dirty[i].unit] = 0;
   level.dirty_count = 0;
-  level.noted.clear();
+  for (auto& notes : level.noted) notes.clear();
 }
 
 bool Arena::wrote_beyond(std::size_t bytes) const {

@@ -24,6 +24,7 @@
 namespace everleaf::crash {
 
 inline constexpr std::size_t kMostLevels = 4;
+inline constexpr unsigned kMostThreads = 8;  // simulated
 inline constexpr std::size_t kUnitMost = 64;
 inline constexpr std::size_t kMostEvents = 63;  // a set of cuts is one word
 
@@ -38,6 +39,7 @@ struct Event {
   std::uint8_t size;  // at most 8
   std::uint64_t value;
   const void* pc;
+  std::uint64_t number;  // in the order of stores
 };
 
 // A decision of an execution: which group of cuts a read saw.
@@ -69,9 +71,9 @@ class Arena {
   }
   void will_write(std::size_t at, std::size_t bytes);
   void wrote(std::size_t at, std::size_t bytes, const void* pc);
-  void flushed(std::size_t at, std::size_t bytes);
-  // The fence's effect: what was flushed is durable.
-  void fenced();
+  void flushed(std::size_t at, std::size_t bytes, unsigned thread);
+  // The fence's effect: what the same thread flushed is durable.
+  void fenced(unsigned thread);
 
   // --- Executions ---
   // From here to leave(): level + 1 is active, its units undecided as the crash leaves them.
@@ -115,9 +117,12 @@ class Arena {
   using Bytes = std::array<std::byte, kUnitMost>;
   struct Dirty {  // a unit with unsynced stores
     std::uint32_t unit = 0;
-    std::uint32_t noted = 0;  // events that were flushed
     Bytes base{};
     std::vector<Event> events;
+  };
+  struct Note {  // flushed: the unit's events up to this number
+    std::uint32_t unit;
+    std::uint64_t number;
   };
   struct Undecided {
     std::uint32_t unit;
@@ -135,7 +140,8 @@ class Arena {
     std::vector<std::uint8_t> touched;        // per unit: saved
     std::vector<Dirty> dirty;
     std::size_t dirty_count = 0;
-    std::vector<std::uint32_t> noted;
+    std::array<std::vector<Note>, kMostThreads> noted;
+    std::uint64_t events = 0;  // so far
     std::vector<Undecided> undecided;
     std::vector<Saved> undo;
     std::vector<Choice> path;

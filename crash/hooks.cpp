@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "recorder.hpp"
+#include "threads/scheduler.hpp"
 
 namespace everleaf::crash {
 namespace {
@@ -41,10 +42,13 @@ inline void on_write(const volatile void* address, std::size_t bytes, const void
   if (watched(address) && bytes != 0) g_recorder->write(offset_of(address), bytes, pc);
 }
 
-// An atomic access: what was pending has happened.
+// An atomic access: what was pending has happened. Relaxed ones outside the arena are counters, and
+// no place for another thread to come in.
 template <class T>
-inline void before_atomic(const volatile T* address, bool stores) {
-  if (!watched(address)) return;
+inline void before_atomic(const volatile T* address, bool stores, bool shared = true) {
+  const bool inside = watched(address);
+  if (Scheduler::active() != nullptr && (inside || shared)) g_recorder->schedule();
+  if (!inside) return;
   g_recorder->settle();
   g_recorder->read(offset_of(address), sizeof(T));
   if (stores) g_recorder->before_store(offset_of(address), sizeof(T));
@@ -56,8 +60,8 @@ inline void after_atomic(const volatile T* address, const void* pc) {
 }
 
 template <class T, class F>
-inline auto store_atomic(volatile T* address, const void* pc, F&& access) {
-  before_atomic(address, true);
+inline auto store_atomic(volatile T* address, const void* pc, F&& access, bool shared = true) {
+  before_atomic(address, true, shared);
   if constexpr (std::is_void_v<decltype(access())>) {
     access();
     after_atomic(address, pc);
@@ -137,31 +141,33 @@ __extension__ typedef unsigned __int128 everleaf_a128;
                                                           __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)); \
     });                                                                                         \
   }
-#define EVERLEAF_ATOMIC(bits)                                                                 \
-  everleaf_a##bits __tsan_atomic##bits##_load(const volatile everleaf_a##bits* p, int) {      \
-    everleaf::crash::before_atomic(p, false);                                                 \
-    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                              \
-  }                                                                                           \
-  void __tsan_atomic##bits##_store(volatile everleaf_a##bits* p, everleaf_a##bits v, int) {   \
-    store_atomic(p, EVERLEAF_PC, [&] { __atomic_store_n(p, v, __ATOMIC_RELEASE); });          \
-  }                                                                                           \
-  EVERLEAF_RMW(bits, exchange, __atomic_exchange_n)                                           \
-  EVERLEAF_RMW(bits, fetch_add, __atomic_fetch_add)                                           \
-  EVERLEAF_RMW(bits, fetch_sub, __atomic_fetch_sub)                                           \
-  EVERLEAF_RMW(bits, fetch_and, __atomic_fetch_and)                                           \
-  EVERLEAF_RMW(bits, fetch_or, __atomic_fetch_or)                                             \
-  EVERLEAF_RMW(bits, fetch_xor, __atomic_fetch_xor)                                           \
-  EVERLEAF_RMW(bits, fetch_nand, __atomic_fetch_nand)                                         \
-  EVERLEAF_CAS(bits, strong)                                                                  \
-  EVERLEAF_CAS(bits, weak)                                                                    \
-  everleaf_a##bits __tsan_atomic##bits##_compare_exchange_val(                                \
-      volatile everleaf_a##bits* p, everleaf_a##bits expected, everleaf_a##bits desired, int, \
-      int) {                                                                                  \
-    return store_atomic(p, EVERLEAF_PC, [&] {                                                 \
-      __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_SEQ_CST,             \
-                                  __ATOMIC_SEQ_CST);                                          \
-      return expected;                                                                        \
-    });                                                                                       \
+#define EVERLEAF_ATOMIC(bits)                                                                     \
+  everleaf_a##bits __tsan_atomic##bits##_load(const volatile everleaf_a##bits* p, int order) {    \
+    everleaf::crash::before_atomic(p, false, order != __ATOMIC_RELAXED);                          \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                  \
+  }                                                                                               \
+  void __tsan_atomic##bits##_store(volatile everleaf_a##bits* p, everleaf_a##bits v, int order) { \
+    store_atomic(                                                                                 \
+        p, EVERLEAF_PC, [&] { __atomic_store_n(p, v, __ATOMIC_RELEASE); },                        \
+        order != __ATOMIC_RELAXED);                                                               \
+  }                                                                                               \
+  EVERLEAF_RMW(bits, exchange, __atomic_exchange_n)                                               \
+  EVERLEAF_RMW(bits, fetch_add, __atomic_fetch_add)                                               \
+  EVERLEAF_RMW(bits, fetch_sub, __atomic_fetch_sub)                                               \
+  EVERLEAF_RMW(bits, fetch_and, __atomic_fetch_and)                                               \
+  EVERLEAF_RMW(bits, fetch_or, __atomic_fetch_or)                                                 \
+  EVERLEAF_RMW(bits, fetch_xor, __atomic_fetch_xor)                                               \
+  EVERLEAF_RMW(bits, fetch_nand, __atomic_fetch_nand)                                             \
+  EVERLEAF_CAS(bits, strong)                                                                      \
+  EVERLEAF_CAS(bits, weak)                                                                        \
+  everleaf_a##bits __tsan_atomic##bits##_compare_exchange_val(                                    \
+      volatile everleaf_a##bits* p, everleaf_a##bits expected, everleaf_a##bits desired, int,     \
+      int) {                                                                                      \
+    return store_atomic(p, EVERLEAF_PC, [&] {                                                     \
+      __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_SEQ_CST,                 \
+                                  __ATOMIC_SEQ_CST);                                              \
+      return expected;                                                                            \
+    });                                                                                           \
   }
 EVERLEAF_ATOMIC(8)
 EVERLEAF_ATOMIC(16)
@@ -177,12 +183,18 @@ void __tsan_atomic_signal_fence(int) {}
 
 // --- -Wl,--wrap ---
 
+// Bytes that are read without atomics, a key record: another thread may free them first.
+static inline void before_copy(const void* from) {
+  if (everleaf::crash::Scheduler::active() != nullptr && watched(from)) g_recorder->schedule();
+}
+
 void* __real_memcpy(void* to, const void* from, std::size_t bytes);
 void* __real_memmove(void* to, const void* from, std::size_t bytes);
 void* __real_memset(void* to, int value, std::size_t bytes);
 int __real_memcmp(const void* a, const void* b, std::size_t bytes);
 
 void* __wrap_memcpy(void* to, const void* from, std::size_t bytes) {
+  before_copy(from);
   on_read(from, bytes);
   if (!watched(to) || bytes == 0) return __real_memcpy(to, from, bytes);
   const std::size_t at = everleaf::crash::offset_of(to);
@@ -193,6 +205,7 @@ void* __wrap_memcpy(void* to, const void* from, std::size_t bytes) {
 }
 
 void* __wrap_memmove(void* to, const void* from, std::size_t bytes) {
+  before_copy(from);
   on_read(from, bytes);
   if (!watched(to) || bytes == 0) return __real_memmove(to, from, bytes);
   const std::size_t at = everleaf::crash::offset_of(to);
@@ -212,6 +225,8 @@ void* __wrap_memset(void* to, int value, std::size_t bytes) {
 }
 
 int __wrap_memcmp(const void* a, const void* b, std::size_t bytes) {
+  before_copy(a);
+  before_copy(b);
   on_read(a, bytes);
   on_read(b, bytes);
   return __real_memcmp(a, b, bytes);

@@ -15,6 +15,7 @@
 #include "mutate.hpp"
 #include "run.hpp"
 #include "shrink.hpp"
+#include "threads/concurrent.hpp"
 
 namespace everleaf::crash {
 namespace {
@@ -31,6 +32,7 @@ struct Arguments {
   std::size_t ops = 200;
   std::uint64_t seed = 1;
   unsigned nested = 2;
+  unsigned threads = 1;
   double budget = 60;
   std::size_t exhaustive = 0;
   std::string json;
@@ -60,6 +62,10 @@ void declare_options(CLI::App& app, Arguments& a) {
                  "Crashes in a row: 1 (none in recovery), 2, or 3 (at random)")
       ->capture_default_str()
       ->check(CLI::Range(1, 3));
+  app.add_option("--threads", a.threads,
+                 "More than 1: tiny concurrent programs, every schedule with two preemptions")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, kMostFibers));
   app.add_option("--budget", a.budget, "Seconds for all indexes together")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 1e6));
@@ -81,6 +87,7 @@ struct Row {
   KeyType keys = KeyType::u64;
   Report sum;
   std::uint64_t workloads = 0;
+  std::uint64_t schedules = 0;
   std::uint64_t failures = 0;
 };
 
@@ -143,7 +150,7 @@ void report_failure(Config config, Origin origin, Failure failure, bool shrinkab
 
 // Workloads until the time is up; each of another seed, so of another shape.
 Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time_point until) {
-  Row row{spec, keys, {}, 0, 0};
+  Row row{spec, keys, {}, 0, 0, 0};
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   std::vector<Op> sequence;
   for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || Clock::now() < until); ++n) {
@@ -181,13 +188,94 @@ Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time
   return row;
 }
 
+std::string replay_line(const ConcurrentConfig& config, const ConcurrentReport& report) {
+  return fmt::format("spec={} keys={} domain={} program={} switches={}", config.spec,
+                     everleaf::to_string(config.keys), everleaf::to_string(config.domain),
+                     to_string(config.program), to_string(report.switches));
+}
+
+void print_failure(const ConcurrentConfig& config, const ConcurrentReport& report) {
+  fmt::print("FAILURE {}\n", report.failure);
+  for (const std::string& line : report.history) fmt::print("  {}\n", line);
+  if (!report.where.empty()) fmt::print("last flush or fence at {}\n", report.where);
+  fmt::print("replay: everleaf crash --replay '{}'\n", replay_line(config, report));
+}
+
+// Concurrent programs until the time is up.
+Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
+                  Clock::time_point until) {
+  constexpr std::chrono::seconds kMostPerProgram{5};
+  Row row{spec, keys, {}, 0, 0, 0};
+  const auto begun = Clock::now();
+  for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || Clock::now() < until); ++n) {
+    ConcurrentConfig config;
+    config.spec = spec;
+    config.keys = keys;
+    config.domain = parse_domain(a.domain).value_or(Domain::memory);
+    config.seed = a.seed + n;
+    config.program = make_program(config.seed, a.threads);
+    // Three threads have too many schedules with two preemptions.
+    config.preemptions = a.threads == 2 ? 2 : 1;
+    config.deadline = std::min(until, Clock::now() + kMostPerProgram);
+    const ConcurrentReport report = run_concurrent(config);
+    ++row.workloads;
+    row.schedules += report.schedules;
+    row.sum.crash_points += report.crash_points;
+    row.sum.executions += report.executions;
+    for (const auto& calls : config.program.threads) row.sum.operations += calls.size();
+    if (!report.failure.empty()) {
+      ++row.failures;
+      print_failure(config, report);
+    }
+  }
+  row.sum.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+  return row;
+}
+
+// Values of "name=value" words.
+std::string word_of(std::string_view line, std::string_view name) {
+  const std::string start = std::string(name) + "=";
+  for (std::size_t at = 0; at < line.size();) {
+    const std::size_t end = std::min(line.find(' ', at), line.size());
+    const std::string_view word = line.substr(at, end - at);
+    if (word.starts_with(start)) return std::string(word.substr(start.size()));
+    at = end + 1;
+  }
+  return {};
+}
+
+int replay_threads(const Arguments& a) {
+  ConcurrentConfig config;
+  config.spec = word_of(a.replay, "spec");
+  config.keys = word_of(a.replay, "keys") == "bytes" ? KeyType::bytes : KeyType::u64;
+  const auto domain = parse_domain(word_of(a.replay, "domain"));
+  const auto program = parse_program(word_of(a.replay, "program"));
+  config.replay = parse_switches(word_of(a.replay, "switches"));
+  if (!domain || !program || !config.replay || config.spec.empty()) {
+    fmt::print(stderr, "everleaf-crash: this is no replay line\n");
+    return kExitUsage;
+  }
+  config.domain = *domain;
+  config.program = *program;
+  const ConcurrentReport report = run_concurrent(config);
+  if (report.failure.empty()) {
+    fmt::print("no failure: {} crash points, {} executions\n", report.crash_points,
+               report.executions);
+    return 0;
+  }
+  print_failure(config, report);
+  return kExitFound;
+}
+
 nlohmann::json to_json(const Row& row, const Arguments& a) {
   const double rate =
       row.sum.seconds > 0 ? static_cast<double>(row.sum.executions) / row.sum.seconds : 0;
   return {{"index", row.index},
           {"keys", everleaf::to_string(row.keys)},
           {"domain", a.domain},
+          {"threads", a.threads},
           {"workloads", row.workloads},
+          {"schedules", row.schedules},
           {"operations", row.sum.operations},
           {"crash_points", row.sum.crash_points},
           {"nested_crash_points", row.sum.nested_points},
@@ -215,8 +303,9 @@ int run_checks(const Arguments& a) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto share = std::chrono::duration<double>(a.budget * static_cast<double>(i + 1) /
                                                      static_cast<double>(all.size()));
-    const Row row = check(a, all[i].first, all[i].second,
-                          start + std::chrono::duration_cast<Clock::duration>(share));
+    const auto until = start + std::chrono::duration_cast<Clock::duration>(share);
+    const Row row = a.threads == 1 ? check(a, all[i].first, all[i].second, until)
+                                   : check_threads(a, all[i].first, all[i].second, until);
     rows.push_back(to_json(row, a));
     failures += row.failures;
     fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10.0f} {:>8}\n", row.index,
@@ -267,6 +356,7 @@ int run_mutants(const Arguments& a) {
 }
 
 int run_replay(const Arguments& a) {
+  if (!word_of(a.replay, "program").empty()) return replay_threads(a);
   Config config;
   Origin origin;
   if (!parse_replay(a.replay, config, origin)) {

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "threads/scheduler.hpp"
+
 namespace everleaf::crash {
 
 std::string to_string(const SiteId& site) {
@@ -12,8 +14,10 @@ std::string to_string(const SiteId& site) {
 }
 
 bool Recorder::drop(const pmem::Site& site, Act act) {
-  if (arena_.level() == 0) {
-    last = fmt::format("{}:{}", site.file_name(), site.line());
+  // A schedule runs on level 1, and its crashes below.
+  if (arena_.level() == 0 || Scheduler::active() != nullptr) {
+    last_file_ = site.file_name();
+    last_line_ = site.line();
   }
   if (!collect_sites && !dropped) return false;
   const SiteId id{site.file_name(), site.line(), act};
@@ -21,13 +25,29 @@ bool Recorder::drop(const pmem::Site& site, Act act) {
   return dropped == id;
 }
 
+std::string Recorder::last() const {
+  return last_file_ == nullptr ? std::string{} : fmt::format("{}:{}", last_file_, last_line_);
+}
+
+unsigned Recorder::thread() {
+  return Scheduler::active() == nullptr ? 0 : Scheduler::active()->current();
+}
+
+void Recorder::schedule() {
+  if (Scheduler::active() == nullptr) return;
+  settle();
+  Scheduler::active()->point();
+}
+
 void Recorder::flushed(pmem::Offset at, std::size_t bytes, pmem::Site site) {
+  schedule();
   settle();
   ++flushes;
-  if (!drop(site, Act::flush)) arena_.flushed(at, bytes);
+  if (!drop(site, Act::flush)) arena_.flushed(at, bytes, thread());
 }
 
 void Recorder::fencing(pmem::Site site) {
+  schedule();
   settle();
   ++fences;
   if (drop(site, Act::fence)) return;
@@ -39,7 +59,7 @@ void Recorder::fencing(pmem::Site site) {
   if (arena_.crashable() && !arena_.model().all_survive && crasher != nullptr) {
     crasher->crash_point();
   }
-  arena_.fenced();
+  arena_.fenced(thread());
 }
 
 void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc) {

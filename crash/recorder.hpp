@@ -54,6 +54,8 @@ class Recorder final : public pmem::Observer {
   void before_store(std::size_t at, std::size_t bytes);
   void after_store(std::size_t at, std::size_t bytes, const void* pc);
 
+  // Another simulated thread may run first.
+  void schedule();
   // Another level begins or ends: no store is pending in it.
   void switch_level() { pending_bytes_ = 0; }
 
@@ -67,8 +69,8 @@ class Recorder final : public pmem::Observer {
   bool collect_sites = false;
   std::map<SiteId, std::uint64_t> sites;
   std::optional<SiteId> dropped;
-  std::string replay_line;  // printed if the process cannot go on
-  std::string last;         // of the workload: the last flush or fence
+  std::string replay_line;                 // printed if the process cannot go on
+  [[nodiscard]] std::string last() const;  // file:line of the workload's last flush or fence
   std::uint64_t flushes = 0;
   std::uint64_t fences = 0;
 
@@ -77,12 +79,15 @@ class Recorder final : public pmem::Observer {
   [[nodiscard]] Arena& arena() { return arena_; }
 
  private:
+  [[nodiscard]] static unsigned thread();
   void settle_pending();
   void stored(std::size_t at, std::size_t bytes, const void* pc);
   bool drop(const pmem::Site& site, Act act);
   [[noreturn]] void runaway() const;
 
   Arena& arena_;
+  const char* last_file_ = nullptr;
+  std::uint32_t last_line_ = 0;
   std::size_t pending_at_ = 0;
   std::size_t pending_bytes_ = 0;
   const void* pending_pc_ = nullptr;

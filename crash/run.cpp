@@ -462,7 +462,7 @@ class Run final : Crasher {
   void fail(const std::string& what) {
     if (stopped_) return;
     stopped_ = true;
-    Failure failure{what, op_, operation_, recorder_.last, symbol(arena_.last_store()), {}, {}};
+    Failure failure{what, op_, operation_, recorder_.last(), symbol(arena_.last_store()), {}, {}};
     for (std::size_t level = 0; level < arena_.level(); ++level) {
       failure.crashes.push_back({points_[level], arena_.path_of(level + 1)});
     }

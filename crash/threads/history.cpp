@@ -27,6 +27,7 @@ Effect effect_of(const Call& call, Held held) {
     case Call::Kind::remove:
       return held ? Effect{Outcome::done, Held{}} : Effect{Outcome::absent, held};
     case Call::Kind::find:
+    case Call::Kind::scan:
       break;
   }
   return {held ? Outcome::done : Outcome::absent, held};
@@ -78,8 +79,8 @@ bool has_order(std::span<const Call> calls, Held before, Held after) {
 }
 
 std::string to_string(const Call& call) {
-  constexpr std::array kNames{"insert", "update", "upsert", "remove", "find"};
-  const bool asks = call.kind != Call::Kind::find && call.kind != Call::Kind::remove;
+  constexpr std::array kNames{"insert", "update", "upsert", "remove", "find", "scan"};
+  const bool asks = call.kind < Call::Kind::remove;
   std::string text = fmt::format("{}({}{})", kNames.at(static_cast<std::size_t>(call.kind)),
                                  call.key, asks ? fmt::format(", {}", call.value) : "");
   if (call.returned == Call::kPending) return text + fmt::format(" pending [{}, ..", call.invoked);

@@ -13,7 +13,8 @@
 namespace everleaf::crash {
 
 struct Call {
-  enum class Kind : std::uint8_t { insert, update, upsert, remove, find };
+  // scan: of all keys from `key` on; in a history it stands as a find of each of them.
+  enum class Kind : std::uint8_t { insert, update, upsert, remove, find, scan };
   static constexpr std::uint64_t kPending = ~std::uint64_t{0};
   Kind kind = Kind::find;
   std::uint32_t key = 0;

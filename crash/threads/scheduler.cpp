@@ -13,7 +13,7 @@
 namespace everleaf::crash {
 namespace {
 
-constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 // Waiting loops that only wait on each other end here.
 constexpr std::uint64_t kMostQuiet = 20000;
 
@@ -116,7 +116,7 @@ Trace Scheduler::run(std::span<const Body> bodies, Policy& policy, std::uint64_t
   home_->slot = base::detail::current_slot;
   current_ = kNobody;
   if (threads_ != 0) {
-    const unsigned first = policy_->choose(0, kNobody, able());
+    const unsigned first = choose(able());
     current_ = first;
     base::detail::current_slot = base::kNoSlot;
     ::swapcontext(&home_->context, &fibers_[first]->context);
@@ -151,6 +151,13 @@ void Scheduler::give_up(std::string why) noexcept {
   ::swapcontext(&fibers_[last]->context, &home_->context);
 }
 
+unsigned Scheduler::choose(unsigned set) {
+  const unsigned chosen = policy_->choose(trace_.points, current_, set);
+  trace_.choices.push_back(static_cast<std::uint16_t>(chosen << 8 | (set & ~(1U << chosen))));
+  ++trace_.points;
+  return chosen;
+}
+
 void Scheduler::decide() noexcept {
   unsigned set = able();
   if (set == 0) {
@@ -167,9 +174,7 @@ void Scheduler::decide() noexcept {
     give_up(blocked ? "every thread waits for a lock" : std::string{});
     return;
   }
-  const unsigned chosen = policy_->choose(trace_.points, current_, set);
-  trace_.choices.push_back(static_cast<std::uint16_t>(chosen << 8 | (set & ~(1U << chosen))));
-  ++trace_.points;
+  const unsigned chosen = choose(set);
   hand_over(chosen);
 }
 

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace everleaf::crash {
@@ -86,6 +87,18 @@ class Scheduler {
   [[nodiscard]] static Scheduler* active() noexcept { return active_; }
   [[nodiscard]] unsigned current() const noexcept { return current_; }
 
+  // While it lives the hooks find no scheduler: for what happens outside the simulated time.
+  class Pause {
+   public:
+    Pause() noexcept : paused_(std::exchange(active_, nullptr)) {}
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+    ~Pause() { active_ = paused_; }
+
+   private:
+    Scheduler* paused_;
+  };
+
   // From the hooks. Before an access: another thread may run first.
   void point() noexcept;
   // In a loop that waits for another thread: the others come first.
@@ -101,6 +114,7 @@ class Scheduler {
   static void enter();
   [[nodiscard]] unsigned able() const noexcept;
   void hand_over(unsigned to) noexcept;
+  unsigned choose(unsigned set);
   void decide() noexcept;
   void give_up(std::string why) noexcept;
 

@@ -35,6 +35,8 @@ class PoolState {
   [[nodiscard]] Counters counters() const { return file_->medium().counters(); }
   Result<CheckReport> check();
   Result<void> finish();
+  // What the death of the process does: nothing is written any more.
+  void abandon() { finished_ = true; }
 
   [[nodiscard]] pmem::Medium& medium() { return file_->medium(); }
   [[nodiscard]] alloc::Heap& heap() { return heap_; }

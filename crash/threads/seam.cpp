@@ -1,0 +1,41 @@
+// What observed/base/seam.hpp calls.
+#include <cstdio>
+#include <cstdlib>
+
+#include "threads/scheduler.hpp"
+
+namespace everleaf::crash::seam {
+void lock(const void* mutex, bool& held) noexcept;
+void unlock(const void* mutex, bool& held) noexcept;
+void wait(unsigned round) noexcept;
+
+namespace {
+constexpr unsigned kMostRounds = 100'000;
+
+[[noreturn]] void alone(const char* what) {
+  std::fprintf(stderr, "everleaf-crash: %s, and there is no other thread\n", what);
+  std::abort();
+}
+}  // namespace
+
+void lock(const void* mutex, bool& held) noexcept {
+  Scheduler* const scheduler = Scheduler::active();
+  if (scheduler != nullptr) scheduler->point();
+  while (held) {
+    if (scheduler == nullptr) alone("a lock is taken twice");
+    scheduler->block_on(mutex);
+  }
+  held = true;
+}
+
+void unlock(const void* mutex, bool& held) noexcept {
+  held = false;
+  if (Scheduler::active() != nullptr) Scheduler::active()->wake(mutex);
+}
+
+void wait(unsigned round) noexcept {
+  if (Scheduler::active() != nullptr) return Scheduler::active()->spin();
+  if (round > kMostRounds) alone("a loop waits");
+}
+
+}  // namespace everleaf::crash::seam

@@ -1,0 +1,129 @@
+// The concurrent half of the checker: orders of calls, schedules, programs.
+#include <gtest/gtest.h>
+
+#include "threads/concurrent.hpp"
+
+namespace everleaf::crash {
+namespace {
+
+using Kind = Call::Kind;
+
+Call call(Kind kind, std::uint64_t value, std::uint64_t invoked, std::uint64_t returned,
+          Outcome outcome = Outcome::done) {
+  return {kind, 1, value, invoked, returned, outcome};
+}
+
+TEST(History, OrdersThatExist) {
+  const std::vector<Call> overlapping{call(Kind::insert, 7, 1, 4),
+                                      call(Kind::find, 0, 2, 3, Outcome::absent)};
+  EXPECT_TRUE(has_order(overlapping, {}, 7));
+  // Found before it was there for others: the insertion comes first, in any case.
+  const std::vector<Call> seen{call(Kind::insert, 7, 1, 6), call(Kind::find, 7, 2, 3)};
+  EXPECT_TRUE(has_order(seen, {}, 7));
+  const std::vector<Call> pending{call(Kind::remove, 0, 1, Call::kPending)};
+  EXPECT_TRUE(has_order(pending, 5, {}));
+  EXPECT_TRUE(has_order(pending, 5, 5));
+}
+
+TEST(History, OrdersThatDoNot) {
+  const std::vector<Call> stale{call(Kind::insert, 7, 1, 2),
+                                call(Kind::find, 0, 3, 4, Outcome::absent)};
+  EXPECT_FALSE(has_order(stale, {}, 7));
+  const std::vector<Call> lost{call(Kind::insert, 7, 1, 2)};
+  EXPECT_FALSE(has_order(lost, {}, {}));
+  // A reader saw what the crash then took away.
+  const std::vector<Call> undone{call(Kind::insert, 7, 1, Call::kPending),
+                                 call(Kind::find, 7, 2, 3)};
+  EXPECT_FALSE(has_order(undone, {}, {}));
+  const std::vector<Call> twice{call(Kind::insert, 7, 1, 4), call(Kind::insert, 8, 2, 3)};
+  EXPECT_FALSE(has_order(twice, {}, 7));
+}
+
+TEST(Scheduler, FindsTheLostUpdateAndReplaysIt) {
+  Scheduler scheduler;
+  std::vector<Switch> losing;
+  unsigned schedules = 0;
+  std::vector<std::vector<Switch>> open{{}};
+  for (std::size_t next = 0; next < open.size() && losing.empty(); ++next) {
+    int shared = 0;
+    const Scheduler::Body add = [&] {
+      const int seen = shared;
+      Scheduler::active()->point();
+      shared = seen + 1;
+    };
+    const std::vector<Scheduler::Body> bodies{add, add};
+    const std::vector<Switch> switches = open[next];
+    Replay policy(switches);
+    const Trace trace = scheduler.run(bodies, policy, 100);
+    ++schedules;
+    EXPECT_EQ(trace.stuck, "");
+    if (shared != 2) losing = switches;
+    if (!switches.empty()) continue;
+    for (std::uint64_t point = 0; point < trace.points; ++point) {
+      for (unsigned thread = 0; thread < 2; ++thread) open.push_back({{point, thread}});
+    }
+  }
+  EXPECT_EQ(losing.size(), 1U);
+  EXPECT_GT(schedules, 1U);
+}
+
+TEST(Scheduler, SaysThatThreadsAreStuck) {
+  Scheduler scheduler;
+  const std::vector<Scheduler::Body> bodies{[] { Scheduler::active()->block_on(&kMostFibers); },
+                                            [] {
+                                              for (int i = 0; i < 3; ++i)
+                                                Scheduler::active()->point();
+                                            }};
+  Replay policy({});
+  EXPECT_NE(scheduler.run(bodies, policy, 100).stuck, "");
+  const std::vector<Scheduler::Body> endless{[] {
+    while (true) Scheduler::active()->point();
+  }};
+  EXPECT_NE(scheduler.run(endless, policy, 100).stuck, "");
+  // A parked thread does not hold up the others.
+  bool done = false;
+  const std::vector<Scheduler::Body> parked{[] { Scheduler::active()->park(); },
+                                            [&done] { done = true; }};
+  EXPECT_EQ(scheduler.run(parked, policy, 100).stuck, "");
+  EXPECT_TRUE(done);
+}
+
+TEST(Programs, AreTheirText) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    const std::string text = to_string(make_program(seed, 3));
+    const auto program = parse_program(text);
+    ASSERT_TRUE(program) << text;
+    EXPECT_EQ(to_string(*program), text);
+  }
+  EXPECT_FALSE(parse_program("1,2/x4"));
+  EXPECT_FALSE(parse_program("1,2/i"));
+  EXPECT_FALSE(parse_program("one/i1=2"));
+}
+
+// Splits, unlinking and scans that meet: every schedule with one preemption, every crash in them.
+TEST(Concurrent, NothingIsFoundInASoundTree) {
+  for (const TreeInfo& tree : trees()) {
+    for (const std::string_view spec : tree.test_specs) {
+      for (const char* const text : {"2,4,6,8,10,12,14/r14/i5=1,f14", "2,4,6/s0/r4,i5=1",
+                                     "2,4,6,8,10,12/i3=1/i5=2,u4=3", "/i1=1,r1/p1=2,f1"}) {
+        for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+          ConcurrentConfig config;
+          config.spec = spec;
+          config.keys = keys;
+          config.program = *parse_program(text);
+          config.preemptions = 1;
+          config.random_runs = 20;
+          const ConcurrentReport report = run_concurrent(config);
+          EXPECT_EQ(report.failure, "")
+              << spec << " " << text << " switches " << to_string(report.switches);
+          EXPECT_TRUE(report.complete);
+          EXPECT_GT(report.schedules, 20U);
+          EXPECT_GT(report.executions, 0U);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace everleaf::crash
