@@ -116,7 +116,7 @@ class Arena {
   struct Dirty {  // a unit with unsynced stores
     std::uint32_t unit = 0;
     std::uint32_t noted = 0;  // events that were flushed
-    Bytes base{};
+    alignas(8) Bytes base{};
     std::vector<Event> events;
   };
   struct Undecided {
@@ -127,7 +127,7 @@ class Arena {
   };
   struct Saved {
     std::uint32_t unit;
-    Bytes bytes;
+    alignas(8) Bytes bytes;
   };
   struct Level {
     std::vector<std::uint32_t> dirty_of;      // per unit: index + 1

@@ -12,13 +12,15 @@ std::string to_string(const SiteId& site) {
 }
 
 bool Recorder::drop(const pmem::Site& site, Act act) {
-  if (arena_.level() == 0) {
-    last = fmt::format("{}:{}", site.file_name(), site.line());
-  }
+  if (arena_.level() == 0) last_site_ = site;
   if (!collect_sites && !dropped) return false;
   const SiteId id{site.file_name(), site.line(), act};
   if (collect_sites) ++sites[id];
   return dropped == id;
+}
+
+std::string Recorder::last() const {
+  return fmt::format("{}:{}", last_site_.file_name(), last_site_.line());
 }
 
 void Recorder::flushed(pmem::Offset at, std::size_t bytes, pmem::Site site) {

@@ -67,8 +67,8 @@ class Recorder final : public pmem::Observer {
   bool collect_sites = false;
   std::map<SiteId, std::uint64_t> sites;
   std::optional<SiteId> dropped;
-  std::string replay_line;  // printed if the process cannot go on
-  std::string last;         // of the workload: the last flush or fence
+  std::string replay_line;                 // printed if the process cannot go on
+  [[nodiscard]] std::string last() const;  // flush or fence of the workload, file:line
   std::uint64_t flushes = 0;
   std::uint64_t fences = 0;
 
@@ -83,6 +83,7 @@ class Recorder final : public pmem::Observer {
   [[noreturn]] void runaway() const;
 
   Arena& arena_;
+  pmem::Site last_site_;
   std::size_t pending_at_ = 0;
   std::size_t pending_bytes_ = 0;
   const void* pending_pc_ = nullptr;

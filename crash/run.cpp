@@ -212,7 +212,10 @@ class Run final : Crasher {
     pending_.reset();
     recorder_.settle();
     if (pool_) bytes_ = PoolAccess::state(*pool_).medium().size();
-    if (const std::string wrong = arena_.audit(true, bytes_); !wrong.empty()) return escaped(wrong);
+    const bool everything = op_ % 16 == 0 || op_ + 1 >= config_.ops.size();
+    if (const std::string wrong = arena_.audit(everything, bytes_); !wrong.empty()) {
+      return escaped(wrong);
+    }
     crash_point();
   }
 
@@ -339,6 +342,8 @@ class Run final : Crasher {
         return fail("recovery of a recovered pool wrote to it");
     }
     judge(*pool, level, crashing);
+    // This execution is undone: closing the pool properly would be in vain.
+    PoolAccess::state(*pool).medium().fail();
     recorder_.settle();
   }
 
@@ -462,7 +467,7 @@ class Run final : Crasher {
   void fail(const std::string& what) {
     if (stopped_) return;
     stopped_ = true;
-    Failure failure{what, op_, operation_, recorder_.last, symbol(arena_.last_store()), {}, {}};
+    Failure failure{what, op_, operation_, recorder_.last(), symbol(arena_.last_store()), {}, {}};
     for (std::size_t level = 0; level < arena_.level(); ++level) {
       failure.crashes.push_back({points_[level], arena_.path_of(level + 1)});
     }
