@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <tuple>
 #include <unordered_set>
 
@@ -75,13 +76,13 @@ class Run final : Crasher {
   ~Run() { Recorder::watch(nullptr); }
 
   Report go() {
-    const auto started = Clock::now();
+    const std::clock_t started = std::clock();
     create();
     for (op_ = 0; op_ < config_.ops.size() && !stopped_; ++op_) step(config_.ops[op_]);
     quiet_ = true;
     index_.reset();
     pool_.reset();
-    report_.seconds = std::chrono::duration<double>(Clock::now() - started).count();
+    report_.seconds = static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC;
     report_.merged = arena_.merged();
     report_.stores = arena_.stores();
     report_.flushes = recorder_.flushes;
