@@ -118,8 +118,12 @@ void Arena::add_event(std::uint32_t unit, std::size_t at, std::size_t size, cons
   Event event{static_cast<std::uint8_t>(at), static_cast<std::uint8_t>(size), 0, pc,
               ++levels_[active_].events};
   const std::byte* const from = unit_at(active_, unit) + at;
-  for (std::size_t i = 0; i < size; ++i) {
-    event.value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
+  if (size == 8) {
+    event.value = *reinterpret_cast<const std::uint64_t*>(from);
+  } else {
+    for (std::size_t i = 0; i < size; ++i) {
+      event.value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
+    }
   }
   Dirty& dirty = dirty_unit(unit);
   if (dirty.events.size() == kMostEvents) {
@@ -168,6 +172,10 @@ void Arena::flushed(std::size_t at, std::size_t bytes, unsigned thread) {
 }
 
 void Arena::apply(const Event& event, std::byte* bytes) {
+  if (event.size == 8) {
+    *reinterpret_cast<std::uint64_t*>(bytes + event.at) = event.value;
+    return;
+  }
   for (std::size_t i = 0; i < event.size; ++i) {
     bytes[event.at + i] = static_cast<std::byte>(event.value >> (8 * i) & 0xFF);
   }
@@ -214,12 +222,12 @@ void Arena::decide(std::size_t at, std::size_t bytes) {
 // Groups the cuts by what the read sees of them, and takes one group.
 void Arena::decide_unit(Undecided& u, std::size_t from, std::size_t to) {
   struct Group {
-    Bytes bytes;
+    alignas(8) Bytes bytes;
     std::uint64_t cuts;
   };
   static std::array<Group, kMostEvents + 1> groups;
   std::uint32_t count = 0;
-  Bytes now;
+  alignas(8) Bytes now;
   copy_unit(now.data(), u.history->base.data());
   const auto events = static_cast<unsigned>(u.history->events.size());
   for (unsigned cut = 0; cut <= events; ++cut) {
@@ -246,7 +254,7 @@ void Arena::decide_unit(Undecided& u, std::size_t from, std::size_t to) {
 
 void Arena::fill(const Undecided& u) {
   touch(u.unit);
-  Bytes bytes;
+  alignas(8) Bytes bytes;
   image(u, static_cast<unsigned>(std::countr_zero(u.cuts)), bytes.data());
   put(u.unit, bytes.data(), active_);
 }
@@ -369,7 +377,7 @@ std::string Arena::audit(bool everything, std::size_t bytes) {
   };
   for (std::size_t i = 0; i < level.dirty_count; ++i) {
     const Dirty& dirty = level.dirty[i];
-    Bytes now;
+    alignas(8) Bytes now;
     copy_unit(now.data(), dirty.base.data());
     for (const Event& event : dirty.events) apply(event, now.data());
     if (!same_words(now.data(), unit_at(active_, dirty.unit), model_.unit)) {

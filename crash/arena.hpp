@@ -117,7 +117,7 @@ class Arena {
   using Bytes = std::array<std::byte, kUnitMost>;
   struct Dirty {  // a unit with unsynced stores
     std::uint32_t unit = 0;
-    Bytes base{};
+    alignas(8) Bytes base{};
     std::vector<Event> events;
   };
   struct Note {  // flushed: the unit's events up to this number
@@ -132,7 +132,7 @@ class Arena {
   };
   struct Saved {
     std::uint32_t unit;
-    Bytes bytes;
+    alignas(8) Bytes bytes;
   };
   struct Level {
     std::vector<std::uint32_t> dirty_of;      // per unit: index + 1

@@ -15,10 +15,7 @@ std::string to_string(const SiteId& site) {
 
 bool Recorder::drop(const pmem::Site& site, Act act) {
   // A schedule runs on level 1, and its crashes below.
-  if (arena_.level() == 0 || Scheduler::active() != nullptr) {
-    last_file_ = site.file_name();
-    last_line_ = site.line();
-  }
+  if (arena_.level() == 0 || Scheduler::active() != nullptr) last_site_ = site;
   if (!collect_sites && !dropped) return false;
   const SiteId id{site.file_name(), site.line(), act};
   if (collect_sites) ++sites[id];
@@ -26,7 +23,7 @@ bool Recorder::drop(const pmem::Site& site, Act act) {
 }
 
 std::string Recorder::last() const {
-  return last_file_ == nullptr ? std::string{} : fmt::format("{}:{}", last_file_, last_line_);
+  return fmt::format("{}:{}", last_site_.file_name(), last_site_.line());
 }
 
 unsigned Recorder::thread() {

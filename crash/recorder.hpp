@@ -70,7 +70,7 @@ class Recorder final : public pmem::Observer {
   std::map<SiteId, std::uint64_t> sites;
   std::optional<SiteId> dropped;
   std::string replay_line;                 // printed if the process cannot go on
-  [[nodiscard]] std::string last() const;  // file:line of the workload's last flush or fence
+  [[nodiscard]] std::string last() const;  // flush or fence of the workload, file:line
   std::uint64_t flushes = 0;
   std::uint64_t fences = 0;
 
@@ -86,8 +86,7 @@ class Recorder final : public pmem::Observer {
   [[noreturn]] void runaway() const;
 
   Arena& arena_;
-  const char* last_file_ = nullptr;
-  std::uint32_t last_line_ = 0;
+  pmem::Site last_site_;
   std::size_t pending_at_ = 0;
   std::size_t pending_bytes_ = 0;
   const void* pending_pc_ = nullptr;

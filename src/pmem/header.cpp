@@ -42,6 +42,8 @@ bool write_copy(Medium& medium, Offset at, Header header) {
   if (magic.load(std::memory_order_relaxed) != 0) {
     magic.store(0, std::memory_order_relaxed);
     // The old magic must not vouch for a half-new body.
+    // crash: flush stays: the checksum finds a torn body, too, but only all but surely
+    // crash: fence stays: as the flush
     if (!medium.persist(target, sizeof(Word))) return false;
   }
   std::memcpy(reinterpret_cast<std::byte*>(target) + kMagicBytes,

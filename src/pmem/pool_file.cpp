@@ -299,6 +299,7 @@ Error PoolFile::write_back_failed() const {
 Result<void> PoolFile::format() {
   std::atomic_ref<Word>(state().frontier).store(kHeapAt, std::memory_order_relaxed);
   // The state before a magic vouches for it.
+  // crash: fence stays: create_headers() fences before its magic, too, but need not know of this
   if (!medium_->persist(&state(), sizeof(PoolState)) || !create_headers(*medium_)) {
     return std::unexpected(write_back_failed());
   }
