@@ -2,12 +2,14 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format install
+.PHONY: help demo test bench crash mutants lint format install
 
 # Compilers at once.
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 BENCH_ARGS ?= --records 1000000
+# Seconds of `make crash`.
+CRASH_BUDGET ?= 600
 CTEST := ctest -j $(JOBS) --output-on-failure --no-tests=error
 
 help: ## Show the targets
@@ -40,6 +42,26 @@ bench: ## Measure the trees beside their rivals; BENCH_ARGS="--index ... --recor
 	@cmake --preset bench
 	@cmake --build --preset bench -j $(JOBS)
 	@build/bench/cli/everleaf bench $(BENCH_ARGS)
+
+crash: ## Crash every tree at every point for ten minutes (CRASH_BUDGET=600)
+	@scripts/bootstrap build
+	@cmake --preset release
+	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
+	@build/release/crash/everleaf-crash --budget $$(($(CRASH_BUDGET) * 2 / 5))
+	@build/release/crash/everleaf-crash --domain disk --budget $$(($(CRASH_BUDGET) / 5))
+	@build/release/crash/everleaf-crash --domain process --nested 1 --budget $$(($(CRASH_BUDGET) / 20))
+	@build/release/crash/everleaf-crash --domain cache --nested 1 --budget $$(($(CRASH_BUDGET) / 20))
+	@build/release/crash/everleaf-crash --exhaustive 3 --budget $$(($(CRASH_BUDGET) / 10))
+	@build/release/crash/everleaf-crash --threads 2 --budget $$(($(CRASH_BUDGET) / 10))
+	@build/release/crash/everleaf-crash --threads 3 --budget $$(($(CRASH_BUDGET) / 10))
+	@build/release/crash/everleaf-crash --counts
+
+mutants: ## Would the crash checker notice? Drop every flush and fence; plant known bugs (an hour)
+	@scripts/bootstrap build
+	@cmake --preset release
+	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
+	@build/release/crash/everleaf-crash --planted --budget 15
+	@build/release/crash/everleaf-crash --mutate --budget 1200
 
 lint: ## Check the format and the rules of the house
 	@scripts/bootstrap lint

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "meter.hpp"
 #include "mutate.hpp"
 #include "run.hpp"
 #include "shrink.hpp"
@@ -38,6 +39,8 @@ struct Arguments {
   std::string json;
   std::string replay;
   bool mutate = false;
+  bool planted = false;
+  bool counts = false;
   bool eager = false;
   bool unordered = false;
   bool record_only = false;
@@ -76,6 +79,9 @@ void declare_options(CLI::App& app, Arguments& a) {
   app.add_option("--most", a.most, "Executions of a crash point before the rest is sampled")
       ->capture_default_str();
   app.add_flag("--mutate", a.mutate, "Drop each flush and fence in turn: the checker must notice");
+  app.add_flag("--planted", a.planted,
+               "Plant known bugs in copies of the sources, one by one: each must be found");
+  app.add_flag("--counts", a.counts, "Table 3 of the wB+-Tree paper beside what is counted");
   app.add_flag("--eager", a.eager,
                "Enumerate the images instead of choosing lazily (tiny workloads)");
   app.add_flag("--unordered", a.unordered, "Words of a line reach the medium in any order");
@@ -373,6 +379,19 @@ int run_replay(const Arguments& a) {
   return kExitFound;
 }
 
+// A script beside the sources: it needs a compiler, and a program for each bug.
+int run_planted(const Arguments& a) {
+  const std::string script = std::string(EVERLEAF_SOURCE_DIR) + "/crash/planted/planted.py";
+  const std::string work = std::string(EVERLEAF_SOURCE_DIR) + "/build/planted";
+  const std::string budget = std::to_string(std::max(1, static_cast<int>(a.budget)));
+  std::vector<const char*> words{script.c_str(), "--work", work.c_str(), "--budget",
+                                 budget.c_str()};
+  if (!a.json.empty()) words.insert(words.end(), {"--json", a.json.c_str()});
+  words.push_back(nullptr);
+  ::execv(script.c_str(), const_cast<char* const*>(words.data()));
+  throw std::runtime_error("cannot run crash/planted/planted.py: the source tree is needed");
+}
+
 int run_program(int argc, char** argv) {
   CLI::App app("Crashes an index at every point and recovers every image that is left.",
                "everleaf-crash");
@@ -381,6 +400,8 @@ int run_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (!arguments.replay.empty()) return run_replay(arguments);
+    if (arguments.counts) return print_counts();
+    if (arguments.planted) return run_planted(arguments);
     return arguments.mutate ? run_mutants(arguments) : run_checks(arguments);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitUsage;

@@ -40,6 +40,7 @@ void Recorder::flushed(pmem::Offset at, std::size_t bytes, pmem::Site site) {
   schedule();
   settle();
   ++flushes;
+  if (meter != nullptr) meter->flushed(at, bytes);
   if (!drop(site, Act::flush)) arena_.flushed(at, bytes, thread());
 }
 
@@ -47,6 +48,7 @@ void Recorder::fencing(pmem::Site site) {
   schedule();
   settle();
   ++fences;
+  if (meter != nullptr) meter->fenced();
   if (drop(site, Act::fence)) return;
   if (arena_.level() == 0) {
     if (const std::string wrong = arena_.audit(false, 0); !wrong.empty() && crasher != nullptr) {
@@ -60,6 +62,7 @@ void Recorder::fencing(pmem::Site site) {
 }
 
 void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc) {
+  if (meter != nullptr) meter->stored(at, bytes);
   arena_.wrote(at, bytes, pc);
   if (arena_.model().all_survive && arena_.crashable() && crasher != nullptr) {
     crasher->crash_point();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "arena.hpp"
+#include "meter.hpp"
 #include "pmem/medium.hpp"
 
 namespace everleaf::crash {
@@ -44,6 +45,7 @@ class Recorder final : public pmem::Observer {
   // --- Hooks ---
   void read(std::size_t at, std::size_t bytes) {
     if (++events_ > limit_) runaway();
+    if (meter != nullptr) meter->read(at, bytes);
     arena_.will_read(at, bytes);
   }
   void write(std::size_t at, std::size_t bytes, const void* pc);
@@ -66,6 +68,7 @@ class Recorder final : public pmem::Observer {
   }
 
   Crasher* crasher = nullptr;
+  Meter* meter = nullptr;
   bool collect_sites = false;
   std::map<SiteId, std::uint64_t> sites;
   std::optional<SiteId> dropped;

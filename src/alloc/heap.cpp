@@ -551,9 +551,10 @@ void Heap::for_each_allocated(const std::function<void(Offset, std::size_t)>& vi
     } else if (!place.free_run) {
       const Geometry shape = geometry(place.size_class);
       const std::size_t bytes = kClasses[place.size_class];
-      for (std::uint64_t bit = 0; bit < shape.count; ++bit) {
-        if ((pmem::load(bitmap + bit / 64) >> (bit % 64) & 1) != 0) {
-          visit(start + shape.first + bit * bytes, bytes);
+      for (std::uint64_t first = 0; first < shape.count; first += 64) {
+        for (Word bits = pmem::load(bitmap + first / 64); bits != 0; bits &= bits - 1) {
+          const std::uint64_t bit = first + static_cast<std::uint64_t>(std::countr_zero(bits));
+          if (bit < shape.count) visit(start + shape.first + bit * bytes, bytes);
         }
       }
     }

@@ -1,0 +1,47 @@
+// Counts on the hooks: what an operation costs in the terms of the wB+-Tree paper (section 2.5) and
+// of phase-change memory (its section 5.1: 2 pJ for a bit that is read, 16 pJ for one that is
+// written, and only bits that change are written).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <unordered_set>
+#include <vector>
+
+namespace everleaf::crash {
+
+struct Costs {
+  double words = 0;         // N_w: words stored
+  double flushes = 0;       // N_clf: lines
+  double fences = 0;        // N_mf
+  double bits_flipped = 0;  // of the medium, when lines are written back
+  double lines_read = 0;    // distinct lines; a cache holds them for the operation
+  double picojoules() const;
+};
+
+// Not thread-safe.
+class Meter {
+ public:
+  // `arena`: where the observed memory is; what is in it now is on the medium.
+  explicit Meter(std::span<const std::byte> arena);
+
+  void read(std::size_t at, std::size_t bytes);
+  void stored(std::size_t at, std::size_t bytes);
+  void flushed(std::size_t at, std::size_t bytes);
+  void fenced() { costs_.fences += 1; }
+
+  // What came since the last call.
+  Costs take();
+
+ private:
+  std::span<const std::byte> arena_;
+  std::vector<std::byte> medium_;
+  std::unordered_set<std::size_t> lines_;
+  Costs costs_;
+};
+
+// Table 3 of the paper beside what the hooks count. 0, or 1 if fences differ from the paper's.
+int print_counts();
+
+}  // namespace everleaf::crash
