@@ -114,6 +114,14 @@ std::vector<std::pair<std::string, KeyType>> cases(const Arguments& a) {
   return all;
 }
 
+// What is wrong with a spec; empty: nothing.
+std::string complaint(const std::string& spec) {
+  auto pool = Pool::anonymous();
+  if (!pool) return pool.error().message;
+  const auto index = pool->index<std::uint64_t>("index", spec);
+  return index ? std::string{} : index.error().message;
+}
+
 void print_failure(const Config& config, const Origin& origin, const Failure& failure) {
   fmt::print("FAILURE {}\n", failure.what);
   for (std::size_t i = 0; i < config.ops.size(); ++i) {
@@ -400,6 +408,12 @@ int run_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (!arguments.replay.empty()) return run_replay(arguments);
+    const std::string spec =
+        arguments.replay.empty() ? arguments.index : word_of(arguments.replay, "spec");
+    if (const std::string wrong = spec == "all" ? std::string{} : complaint(spec); !wrong.empty()) {
+      fmt::print(stderr, "everleaf-crash: {}\n", wrong);
+      return kExitUsage;
+    }
     if (arguments.counts) return print_counts();
     if (arguments.planted) return run_planted(arguments);
     return arguments.mutate ? run_mutants(arguments) : run_checks(arguments);

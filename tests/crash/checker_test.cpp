@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "meter.hpp"
 #include "mutate.hpp"
 #include "run.hpp"
 #include "shrink.hpp"
@@ -99,6 +100,11 @@ TEST(Audit, NoticesAStoreThatEscapedTheHooks) {
   EXPECT_EQ(arena.audit(true, 1 << 20), "");
   *reinterpret_cast<volatile std::uint64_t*>(arena.base(0) + 4096) = 1;  // no hooks in this file
   EXPECT_NE(arena.audit(true, 1 << 20).find("escaped"), std::string::npos);
+}
+
+// Fences as in Table 3 of the wB+-Tree paper.
+TEST(Counts, AreThePapers) {
+  EXPECT_EQ(print_counts(), 0);
 }
 
 }  // namespace

@@ -1,0 +1,59 @@
+"""everleaf crash: answers, tables, bad usage. What it finds is the business of tests/crash."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["EVERLEAF"]
+
+
+def crash(*arguments):
+    return subprocess.run([PROGRAM, "crash", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=120, check=False)
+
+
+@unittest.skipIf(os.environ.get("EVERLEAF_SANITIZED"), "its hooks are those of a sanitizer")
+class Crash(unittest.TestCase):
+    def test_rows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "rows.json"
+            for more in ([], ["--threads", 2], ["--exhaustive", 1], ["--domain", "disk"]):
+                done = crash("--index", "wbtree:node=128", "--keys", "u64", "--ops", 20,
+                             "--budget", 1, "--json", path, *more)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                (row,) = json.loads(path.read_text())
+                self.assertEqual(row["index"], "wbtree:node=128")
+                self.assertEqual(row["keys"], "u64")
+                self.assertEqual(row["failures"], 0)
+                for name in ("operations", "crash_points", "executions", "executions_per_second"):
+                    self.assertGreater(row[name], 0, name)
+
+    def test_counts(self):
+        done = crash("--counts")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("Table 3", done.stdout)
+
+    def test_bad_usage(self):
+        for arguments, words in ((["--index", "oak"], "there is no tree 'oak'"),
+                                 (["--index", "wbtree:node=100"], "node=100 is not"),
+                                 (["--replay", "nothing"], "no replay line"),
+                                 (["--replay", "spec=wbtree program=x switches="], "no replay line"),
+                                 (["--domain", "volatile"], "volatile"),
+                                 (["--threads", "99"], "99"),
+                                 (["--nonsense"], "nonsense")):
+            done = crash(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(words, done.stderr)
+
+    def test_no_place_for_rows(self):
+        done = crash("--index", "wbtree", "--keys", "u64", "--ops", 5, "--budget", 0.2, "--json",
+                     "/nonexistent/rows.json")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("cannot write", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
