@@ -77,10 +77,11 @@ def default_runs(name, budget):
     if name.startswith("d"):
         yield ["--index", "all", "--keys", "both", "--threads", "2", *spent]
         return
-    yield ["--index", "all", "--keys", "both", "--ops", "60", *spent]
-    yield ["--index", "all", "--keys", "both", "--ops", "250", "--nested", "2", "--seed", "2",
-           *spent]
-    yield ["--index", "all", "--keys", "both", "--ops", "100", "--domain", "disk", *spent]
+    every = ["--index", "all", "--keys", "both", "--most", "100", *spent]
+    yield [*every, "--ops", "60", "--nested", "1"]
+    yield [*every, "--ops", "250", "--nested", "1", "--seed", "2"]
+    yield [*every, "--ops", "60", "--nested", "2"]
+    yield [*every, "--ops", "100", "--nested", "1", "--domain", "disk"]
 
 
 def hunt(program, name, run, budget):

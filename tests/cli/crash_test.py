@@ -22,7 +22,7 @@ class Crash(unittest.TestCase):
             path = pathlib.Path(folder) / "rows.json"
             for more in ([], ["--threads", 2], ["--exhaustive", 1], ["--domain", "disk"]):
                 done = crash("--index", "wbtree:node=128", "--keys", "u64", "--ops", 20,
-                             "--budget", 1, "--json", path, *more)
+                             "--budget", 2, "--most", 20, "--json", path, *more)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 (row,) = json.loads(path.read_text())
                 self.assertEqual(row["index"], "wbtree:node=128")
