@@ -24,6 +24,8 @@ namespace {
 constexpr int kExitFound = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitIo = 3;
+constexpr double kLongShrink = 20;  // seconds
+constexpr double kShortShrink = 2;
 using Clock = std::chrono::steady_clock;
 
 struct Arguments {
@@ -40,6 +42,7 @@ struct Arguments {
   std::string replay;
   bool mutate = false;
   bool planted = false;
+  bool first = false;
   bool counts = false;
   bool eager = false;
   bool unordered = false;
@@ -81,6 +84,7 @@ void declare_options(CLI::App& app, Arguments& a) {
   app.add_flag("--mutate", a.mutate, "Drop each flush and fence in turn: the checker must notice");
   app.add_flag("--planted", a.planted,
                "Plant known bugs in copies of the sources, one by one: each must be found");
+  app.add_flag("--first", a.first, "Stop at the first failure, and do not spend long on shrinking");
   app.add_flag("--counts", a.counts, "Table 3 of the wB+-Tree paper beside what is counted");
   app.add_flag("--eager", a.eager,
                "Enumerate the images instead of choosing lazily (tiny workloads)");
@@ -157,8 +161,8 @@ Config base_config(const Arguments& a, const std::string& spec, KeyType keys) {
   return config;
 }
 
-void report_failure(Config config, Origin origin, Failure failure, bool shrinkable) {
-  if (shrinkable) shrink(config, origin, failure, 20);
+void report_failure(Config config, Origin origin, Failure failure, double seconds) {
+  if (seconds > 0) shrink(config, origin, failure, seconds);
   print_failure(config, origin, failure);
 }
 
@@ -194,7 +198,10 @@ Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time
     if (report.failure) {
       ++row.failures;
       config.progress = nullptr;
-      report_failure(config, origin, *report.failure, a.exhaustive == 0);
+      report_failure(config, origin, *report.failure,
+                     a.exhaustive != 0 ? 0
+                     : a.first         ? kShortShrink
+                                       : kLongShrink);
     }
     if (a.record_only) break;
   }
@@ -314,7 +321,7 @@ int run_checks(const Arguments& a) {
   std::uint64_t failures = 0;
   fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10} {:>8}\n", "index", "keys", "ops", "points",
              "executions", "per s", "failures");
-  for (std::size_t i = 0; i < all.size(); ++i) {
+  for (std::size_t i = 0; i < all.size() && !(a.first && failures != 0); ++i) {
     const auto share = std::chrono::duration<double>(a.budget * static_cast<double>(i + 1) /
                                                      static_cast<double>(all.size()));
     const auto until = start + std::chrono::duration_cast<Clock::duration>(share);

@@ -73,7 +73,7 @@ def configure(work):
 
 # What a bug without a line of its own is looked for with, the quickest first.
 def default_runs(name, budget):
-    spent = ["--budget", str(budget)]
+    spent = ["--first", "--budget", str(budget)]
     if name.startswith("d"):
         yield ["--index", "all", "--keys", "both", "--threads", "2", *spent]
         return
@@ -86,7 +86,7 @@ def default_runs(name, budget):
 
 def hunt(program, name, run, budget):
     """How the bug was found, or None."""
-    runs = [run + ["--budget", str(budget)]] if run else default_runs(name, budget)
+    runs = [run + ["--first", "--budget", str(budget)]] if run else default_runs(name, budget)
     for arguments in runs:
         try:
             done = subprocess.run([program, *arguments], capture_output=True, text=True,
