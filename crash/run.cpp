@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
+#include <cstdio>
 #include <ctime>
 #include <tuple>
 #include <unordered_set>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "pmem/format.hpp"
 #include "trees/pool_state.hpp"
@@ -56,6 +59,61 @@ std::string show(std::string_view key) {
   }
   return text + (key.size() > 24 ? fmt::format("'... of {}", key.size()) : "'");
 }
+
+// Text in a buffer of its own: the heap may be what broke.
+class LastWords {
+ public:
+  template <class... Args>
+  void add(const char* format, Args... args) noexcept {
+    const int n = std::snprintf(text_.data() + size_, text_.size() - size_, format, args...);
+    if (n > 0) size_ = std::min(size_ + static_cast<std::size_t>(n), text_.size() - 1);
+  }
+  void write() const noexcept {
+    if (::write(STDOUT_FILENO, text_.data(), size_) < 0) return;
+  }
+
+ private:
+  std::array<char, 8192> text_{};
+  std::size_t size_ = 0;
+};
+
+// Signals that damaged memory ends in, on a stack of their own, for as long as this lives.
+class Signals {
+ public:
+  explicit Signals(Crasher* crasher) {
+    crasher_ = crasher;
+    stack_t stack{};
+    stack.ss_sp = memory_.data();
+    stack.ss_size = memory_.size();
+    ::sigaltstack(&stack, &old_stack_);
+    struct sigaction action {};
+    action.sa_handler = &Signals::caught;
+    action.sa_flags = static_cast<int>(SA_ONSTACK | SA_RESETHAND);
+    for (std::size_t i = 0; i < kCaught.size(); ++i) ::sigaction(kCaught[i], &action, &old_[i]);
+  }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+  ~Signals() {
+    for (std::size_t i = 0; i < kCaught.size(); ++i) ::sigaction(kCaught[i], &old_[i], nullptr);
+    ::sigaltstack(&old_stack_, nullptr);
+    crasher_ = nullptr;
+  }
+
+ private:
+  static constexpr std::array kCaught{SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
+  static void caught(int signal) {
+    const char* const what = signal == SIGSEGV  ? "SIGSEGV"
+                             : signal == SIGBUS ? "SIGBUS"
+                             : signal == SIGFPE ? "SIGFPE"
+                                                : "SIGABRT";
+    if (crasher_ != nullptr) crasher_->dying(what);
+    ::_exit(1);
+  }
+  static inline Crasher* crasher_ = nullptr;
+  static inline std::array<std::byte, 65536> memory_;
+  std::array<struct sigaction, 4> old_{};
+  stack_t old_stack_{};
+};
 
 template <class K>
 class Run final : Crasher {
@@ -278,6 +336,25 @@ class Run final : Crasher {
 
   // --- Crashes ---
   void escaped(const std::string& what) override { fail(what); }
+
+  void dying(const char* what) noexcept override {
+    LastWords words;
+    const std::size_t levels = arena_.level();
+    words.add("FAILURE %s\ncrash in %s\n  last flush or fence at %s:%u\n", what, operation_.c_str(),
+              recorder_.last_site().file_name(), recorder_.last_site().line());
+    words.add("replay: everleaf crash --replay '%s", config_.line.c_str());
+    for (std::size_t level = 0; level < levels; ++level) {
+      words.add("%s%llu/", level == 0 ? " crash=" : "+",
+                static_cast<unsigned long long>(points_[level]));
+      const char* dot = "";
+      for (const Choice& choice : arena_.path_of(level + 1)) {
+        words.add("%s%uof%u", dot, choice.pick, choice.count);
+        dot = ".";
+      }
+    }
+    words.add("'\n");
+    words.write();
+  }
 
   void crash_point() override {
     if (stopped_ || quiet_ || unseen_ || config_.record_only) return;
@@ -540,6 +617,7 @@ class Run final : Crasher {
   const Config& config_;
   Arena arena_;
   Recorder recorder_;
+  Signals signals_{this};
   PoolOptions options_;
   std::optional<Pool> pool_;
   std::optional<Index<K>> index_;
