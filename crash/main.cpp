@@ -143,6 +143,8 @@ void add(Report& sum, const Report& one) {
   sum.executions += one.executions;
   sum.nested_points += one.nested_points;
   sum.sampled_points += one.sampled_points;
+  sum.sampled_nested_points += one.sampled_nested_points;
+  sum.complete = sum.complete && one.complete;
   sum.merged += one.merged;
   sum.seconds += one.seconds;
   sum.stores += one.stores;
@@ -179,10 +181,12 @@ Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time
     if (a.exhaustive != 0) {
       more = nth_sequence(n, a.exhaustive, config.ops);
       if (!more) break;
+      origin.workload = {a.exhaustive, 0, 0, n};
     } else {
       config.ops = make_workload(origin.workload);
-      for (std::size_t i = 0; i < config.ops.size(); ++i) origin.kept.push_back(i);
     }
+    for (std::size_t i = 0; i < config.ops.size(); ++i) origin.kept.push_back(i);
+    config.line = replay_line(config, origin, {});
     if (terminal) {
       config.progress = [&](std::uint64_t points, std::uint64_t executions) {
         if ((points & 31) == 0) {
@@ -301,6 +305,8 @@ nlohmann::json to_json(const Row& row, const Arguments& a) {
           {"crash_points", row.sum.crash_points},
           {"nested_crash_points", row.sum.nested_points},
           {"sampled_crash_points", row.sum.sampled_points},
+          {"sampled_nested_crash_points", row.sum.sampled_nested_points},
+          {"complete", row.sum.complete},
           {"executions", row.sum.executions},
           {"executions_per_second", rate},
           {"merged_stores", row.sum.merged},
@@ -329,10 +335,12 @@ int run_checks(const Arguments& a) {
                                    : check_threads(a, all[i].first, all[i].second, until);
     rows.push_back(to_json(row, a));
     failures += row.failures;
-    fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10.0f} {:>8}\n", row.index,
+    const bool all_followed =
+        row.sum.complete && row.sum.sampled_points + row.sum.sampled_nested_points == 0;
+    fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10.0f} {:>8}{}\n", row.index,
                everleaf::to_string(row.keys), row.sum.operations, row.sum.crash_points,
                row.sum.executions, static_cast<double>(row.sum.executions) / row.sum.seconds,
-               row.failures);
+               row.failures, all_followed ? "" : " *");
     std::fflush(stdout);
     if (a.record_only) fmt::print("{:.4f} s, {} stores\n", row.sum.seconds, row.sum.stores);
   }

@@ -1,5 +1,6 @@
 #include "mutate.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
@@ -11,6 +12,8 @@
 
 namespace everleaf::crash {
 namespace {
+
+constexpr std::uint64_t kMost = 48;
 
 // On the site's line or the two above it.
 std::string justification(const SiteId& site) {
@@ -34,9 +37,12 @@ std::string in_child(const std::vector<Config>& configs, const SiteId& site, dou
   if (child == 0) {
     ::close(ends[0]);
     if (std::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(3);
+    if (std::freopen("/dev/null", "w", stdout) == nullptr) ::_exit(3);
     ::alarm(static_cast<unsigned>(seconds * static_cast<double>(configs.size())) + 5);
     for (Config config : configs) {
       config.dropped = site;
+      // Far into the workload rather than deep into its first crash points.
+      config.most = std::min(config.most, kMost);
       config.deadline = std::chrono::steady_clock::now() +
                         std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
       const Report report = run(config);

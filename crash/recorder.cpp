@@ -13,6 +13,10 @@ std::string to_string(const SiteId& site) {
   return fmt::format("{}:{} {}", site.file, site.line, site.act == Act::flush ? "flush" : "fence");
 }
 
+void Crasher::dying(const char* what) noexcept {
+  std::fprintf(stderr, "everleaf-crash: %s\n", what);
+}
+
 bool Recorder::drop(const pmem::Site& site, Act act) {
   // A schedule runs on level 1, and its crashes below.
   if (arena_.level() == 0 || Scheduler::active() != nullptr) last_site_ = site;
@@ -95,8 +99,7 @@ void Recorder::after_store(std::size_t at, std::size_t bytes, const void* pc) {
 
 void Recorder::runaway() const {
   // There is no way out of a noexcept function on the stack but the end of the process.
-  std::fprintf(stderr, "everleaf-crash: a recovery does not end; replay: %s\n",
-               replay_line.c_str());
+  if (crasher != nullptr) crasher->dying("a recovery does not end");
   ::_exit(1);
 }
 

@@ -32,6 +32,8 @@ class Crasher {
   virtual ~Crasher() = default;
   virtual void crash_point() = 0;
   virtual void escaped(const std::string& what) = 0;
+  // The process cannot go on: prints what is known. From a signal handler, too.
+  virtual void dying(const char* what) noexcept;
 };
 
 // One at a time, made by the run; the hooks find it through watch().
@@ -72,7 +74,7 @@ class Recorder final : public pmem::Observer {
   bool collect_sites = false;
   std::map<SiteId, std::uint64_t> sites;
   std::optional<SiteId> dropped;
-  std::string replay_line;                 // printed if the process cannot go on
+  [[nodiscard]] const pmem::Site& last_site() const { return last_site_; }
   [[nodiscard]] std::string last() const;  // flush or fence of the workload, file:line
   std::uint64_t flushes = 0;
   std::uint64_t fences = 0;

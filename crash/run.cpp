@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
+#include <cstdio>
 #include <ctime>
 #include <tuple>
 #include <unordered_set>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "pmem/format.hpp"
 #include "trees/pool_state.hpp"
@@ -57,6 +60,61 @@ std::string show(std::string_view key) {
   return text + (key.size() > 24 ? fmt::format("'... of {}", key.size()) : "'");
 }
 
+// Text in a buffer of its own: the heap may be what broke.
+class LastWords {
+ public:
+  template <class... Args>
+  void add(const char* format, Args... args) noexcept {
+    const int n = std::snprintf(text_.data() + size_, text_.size() - size_, format, args...);
+    if (n > 0) size_ = std::min(size_ + static_cast<std::size_t>(n), text_.size() - 1);
+  }
+  void write() const noexcept {
+    if (::write(STDOUT_FILENO, text_.data(), size_) < 0) return;
+  }
+
+ private:
+  std::array<char, 8192> text_{};
+  std::size_t size_ = 0;
+};
+
+// Signals that damaged memory ends in, on a stack of their own, for as long as this lives.
+class Signals {
+ public:
+  explicit Signals(Crasher* crasher) {
+    crasher_ = crasher;
+    stack_t stack{};
+    stack.ss_sp = memory_.data();
+    stack.ss_size = memory_.size();
+    ::sigaltstack(&stack, &old_stack_);
+    struct sigaction action {};
+    action.sa_handler = &Signals::caught;
+    action.sa_flags = static_cast<int>(SA_ONSTACK | SA_RESETHAND);
+    for (std::size_t i = 0; i < kCaught.size(); ++i) ::sigaction(kCaught[i], &action, &old_[i]);
+  }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+  ~Signals() {
+    for (std::size_t i = 0; i < kCaught.size(); ++i) ::sigaction(kCaught[i], &old_[i], nullptr);
+    ::sigaltstack(&old_stack_, nullptr);
+    crasher_ = nullptr;
+  }
+
+ private:
+  static constexpr std::array kCaught{SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
+  static void caught(int signal) {
+    const char* const what = signal == SIGSEGV  ? "SIGSEGV"
+                             : signal == SIGBUS ? "SIGBUS"
+                             : signal == SIGFPE ? "SIGFPE"
+                                                : "SIGABRT";
+    if (crasher_ != nullptr) crasher_->dying(what);
+    ::_exit(1);
+  }
+  static inline Crasher* crasher_ = nullptr;
+  static inline std::array<std::byte, 65536> memory_;
+  std::array<struct sigaction, 4> old_{};
+  stack_t old_stack_{};
+};
+
 template <class K>
 class Run final : Crasher {
  public:
@@ -83,6 +141,7 @@ class Run final : Crasher {
     index_.reset();
     pool_.reset();
     report_.seconds = static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC;
+    report_.pool_bytes = bytes_[0];
     report_.merged = arena_.merged();
     report_.stores = arena_.stores();
     report_.flushes = recorder_.flushes;
@@ -94,13 +153,17 @@ class Run final : Crasher {
  private:
   using Owned = typename OwnedKey<K>::type;
   using Entries = std::vector<Entry<K>>;
+  struct Forget {
+    const pmem::Medium*& medium;
+    ~Forget() { medium = nullptr; }
+  };
 
   // --- The workload ---
   void create() {
     op_ = config_.ops.size();
     creating_pool_ = creating_index_ = headers_ = true;
     operation_ = "create pool";
-    auto pool = PoolAccess::format(arena_.base(0), bytes_, kCapacity, options_, &recorder_);
+    auto pool = PoolAccess::format(arena_.base(0), bytes_[0], capacity_, options_, &recorder_);
     if (!pool) return fail("format: " + pool.error().message);
     creating_pool_ = false;
     headers_ = false;
@@ -124,14 +187,22 @@ class Run final : Crasher {
       case Do::reopen:
         reopen();
         break;
-      case Do::other_index: {
-        if (others_ == 8) break;
-        auto other = pool_->index<K>(fmt::format("other {}", others_), config_.spec);
-        if (!other && other.error().code != Code::out_of_space)
-          fail("create: " + other.error().message);
-        others_ += other ? 1 : 0;
+      case Do::limit:
+        capacity_ = std::min(kCapacity, bytes_[0] + op.key * pmem::kSlabBytes);
+        reopen();
         break;
-      }
+      case Do::other_index:
+        other_index(op);
+        break;
+      case Do::other_write:
+        other_write(op);
+        break;
+      case Do::sync:
+        if (index_->sync() != Outcome::done) fail("sync fails");
+        break;
+      case Do::churn:
+        churn(op);
+        break;
       default:
         write(op);
         break;
@@ -162,6 +233,7 @@ class Run final : Crasher {
     const Outcome is = apply(*index_, op.what, key, op.value);
     if (op.what == Do::no_space) heap.fail_after(~std::uint64_t{0});
     if (is == Outcome::out_of_space) {
+      report_.out_of_space += op.what == Do::no_space ? 0 : 1;
       after_ = before_;  // C3: nothing changed
       should = is;
     }
@@ -169,6 +241,48 @@ class Run final : Crasher {
       fail(fmt::format("it answers '{}', not '{}'", everleaf::to_string(is),
                        everleaf::to_string(should)));
     }
+  }
+
+  void other_index(const Op& op) {
+    if (others_ == 8) return;
+    std::string spec = config_.spec;
+    if (op.value != 0) {
+      const std::string tree = spec.substr(0, spec.find(':'));
+      const std::string node = fmt::format("{}:node={}", tree, 128 + op.value % 15 * 64);
+      if (sized_nodes(tree)) spec = node;
+    }
+    auto other = pool_->index<K>(fmt::format("other {}", others_), spec);
+    if (!other && other.error().code != Code::out_of_space)
+      return fail("create: " + other.error().message);
+    report_.out_of_space += other ? 0 : 1;
+    others_ += other ? 1 : 0;
+  }
+
+  static bool sized_nodes(std::string_view tree) {
+    const auto row = std::ranges::find(trees(), tree, &TreeInfo::name);
+    return row != trees().end() &&
+           std::ranges::find(row->options, "node", &OptionInfo::name) != row->options.end();
+  }
+
+  void other_write(const Op& op) {
+    if (others_ == 0) return;
+    auto other = pool_->index<K>(fmt::format("other {}", others_ - 1), {});
+    if (!other) return fail("index: " + other.error().message);
+    const Outcome is = other->upsert(make_key<K>(op.key), op.value);
+    report_.out_of_space += is == Outcome::out_of_space ? 1 : 0;
+    if (is != Outcome::done && is != Outcome::out_of_space)
+      fail(fmt::format("it answers '{}'", everleaf::to_string(is)));
+  }
+
+  void churn(const Op& op) {
+    if (!before_.empty()) return;
+    unseen_ = true;
+    std::uint64_t there = 0;
+    while (there < op.key && index_->insert(make_key<K>(there), there) == Outcome::done) ++there;
+    for (std::uint64_t n = 0; n < there; ++n) {
+      if (index_->remove(make_key<K>(n)) != Outcome::done) fail("it removes nothing");
+    }
+    unseen_ = false;
   }
 
   void bulk_load(const Op& op) {
@@ -185,7 +299,7 @@ class Run final : Crasher {
     headers_ = true;
     index_.reset();
     pool_.reset();
-    auto pool = PoolAccess::attach(arena_.base(0), bytes_, kCapacity, options_, &recorder_);
+    auto pool = PoolAccess::attach(arena_.base(0), bytes_[0], capacity_, options_, &recorder_);
     headers_ = false;
     if (!pool) return fail("open: " + pool.error().message);
     pool_.emplace(std::move(*pool));
@@ -212,9 +326,9 @@ class Run final : Crasher {
     if (stopped_) return;
     pending_.reset();
     recorder_.settle();
-    if (pool_) bytes_ = PoolAccess::state(*pool_).medium().size();
+    if (pool_) bytes_[0] = PoolAccess::state(*pool_).medium().size();
     const bool everything = op_ % 16 == 0 || op_ + 1 >= config_.ops.size();
-    if (const std::string wrong = arena_.audit(everything, bytes_); !wrong.empty()) {
+    if (const std::string wrong = arena_.audit(everything, bytes_[0]); !wrong.empty()) {
       return escaped(wrong);
     }
     crash_point();
@@ -223,18 +337,39 @@ class Run final : Crasher {
   // --- Crashes ---
   void escaped(const std::string& what) override { fail(what); }
 
+  void dying(const char* what) noexcept override {
+    LastWords words;
+    const std::size_t levels = arena_.level();
+    words.add("FAILURE %s\ncrash in %s\n  last flush or fence at %s:%u\n", what, operation_.c_str(),
+              recorder_.last_site().file_name(), recorder_.last_site().line());
+    words.add("replay: everleaf crash --replay '%s", config_.line.c_str());
+    for (std::size_t level = 0; level < levels; ++level) {
+      words.add("%s%llu/", level == 0 ? " crash=" : "+",
+                static_cast<unsigned long long>(points_[level]));
+      const char* dot = "";
+      for (const Choice& choice : arena_.path_of(level + 1)) {
+        words.add("%s%uof%u", dot, choice.pick, choice.count);
+        dot = ".";
+      }
+    }
+    words.add("'\n");
+    words.write();
+  }
+
   void crash_point() override {
-    if (stopped_ || quiet_ || config_.record_only) return;
+    if (stopped_ || quiet_ || unseen_ || config_.record_only) return;
     const std::size_t level = arena_.level();
     ++points_[level];
     if (level == 0) {
       ++report_.crash_points;
       if (config_.only_op && *config_.only_op != op_) return;
-      if (pool_) bytes_ = PoolAccess::state(*pool_).medium().size();
+      if (pool_) bytes_[0] = PoolAccess::state(*pool_).medium().size();
       seen_.clear();
     } else {
       ++report_.nested_points;
     }
+    // Growth is durable at once: recovery finds the file as long as it is now.
+    bytes_[level + 1] = live_[level] != nullptr ? live_[level]->size() : bytes_[level];
     if (!config_.replay.empty()) {
       if (level < config_.replay.size() && config_.replay[level].point == points_[level])
         explore(level);
@@ -269,7 +404,7 @@ class Run final : Crasher {
         break;
       if (images == 0 && !sampling) {
         if (!Arena::advance(path)) break;
-        if (n + 1 == most) ++report_.sampled_points;
+        if (n + 1 == most) ++(level == 0 ? report_.sampled_points : report_.sampled_nested_points);
       }
     }
     arena_.leave();
@@ -323,7 +458,10 @@ class Run final : Crasher {
     recorder_.allow(kMostEvents1);
     arena_.watch_beyond(pmem::kStateAt);
     arena_.forget_writes();
-    auto pool = PoolAccess::attach(arena_.base(level), bytes_, kCapacity, options_, &recorder_);
+    auto pool =
+        PoolAccess::attach(arena_.base(level), bytes_[level], capacity_, options_, &recorder_);
+    if (pool) live_[level] = &PoolAccess::state(*pool).medium();
+    const Forget forget{live_[level]};
     if (stopped_) return;
     recorder_.settle();
     const bool crashing = arena_.recording() && report_.executions % config_.crash_on_every == 0;
@@ -336,7 +474,7 @@ class Run final : Crasher {
     if (!crashing && arena_.wrote_beyond(pmem::kStateAt)) {
       arena_.forget_writes();
       const auto again =
-          PoolAccess::attach(arena_.base(level), bytes_, kCapacity, options_, &recorder_);
+          PoolAccess::attach(arena_.base(level), bytes_[level], capacity_, options_, &recorder_);
       recorder_.settle();
       if (!again) return fail("second open: " + again.error().message);
       if (arena_.wrote_beyond(pmem::kStateAt))
@@ -479,10 +617,14 @@ class Run final : Crasher {
   const Config& config_;
   Arena arena_;
   Recorder recorder_;
+  Signals signals_{this};
   PoolOptions options_;
   std::optional<Pool> pool_;
   std::optional<Index<K>> index_;
-  std::uint64_t bytes_ = pmem::kMinPoolBytes;
+  // Of the file on each level: when it was opened, on level 0 now. And the pool that is open there.
+  std::array<std::uint64_t, kMostLevels + 1> bytes_{pmem::kMinPoolBytes};
+  std::array<const pmem::Medium*, kMostLevels + 1> live_{};
+  std::uint64_t capacity_ = kCapacity;
   std::size_t op_ = 0;
   std::string operation_;
   std::optional<Op> pending_;
@@ -495,6 +637,7 @@ class Run final : Crasher {
   bool headers_ = false;  // a header copy is being written
   bool stopped_ = false;
   bool quiet_ = false;
+  bool unseen_ = false;  // crashes of this operation are not looked at
   std::size_t others_ = 0;
   std::array<std::uint64_t, kMostLevels + 1> points_{};
   std::unordered_set<std::uint64_t> seen_;

@@ -37,6 +37,7 @@ struct Config {
   bool collect_sites = false;
   bool collect_outcomes = false;
   std::optional<SiteId> dropped;
+  std::string line;  // of its replay, without the crash: for an execution that ends the process
   std::optional<std::size_t> only_op;  // crashes in this operation only
   std::vector<Crash> replay;           // not empty: this one only
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
@@ -59,7 +60,10 @@ struct Report {
   std::uint64_t executions = 0;
   std::uint64_t nested_points = 0;
   std::uint64_t sampled_points = 0;  // too many choices to follow all
-  std::uint64_t merged = 0;          // stores that were not told apart
+  std::uint64_t sampled_nested_points = 0;
+  std::uint64_t out_of_space = 0;  // operations that ended so, without injected failures
+  std::uint64_t pool_bytes = 0;    // at the end
+  std::uint64_t merged = 0;        // stores that were not told apart
   std::uint64_t stores = 0;
   std::uint64_t flushes = 0;
   std::uint64_t fences = 0;

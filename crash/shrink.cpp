@@ -29,6 +29,7 @@ bool fails(Config& config, Origin& origin, Failure& failure, std::vector<std::si
   shorter.only_op = shorter.ops.size() - 1;
   shorter.deadline = until;
   shorter.progress = nullptr;
+  shorter.line = replay_line(shorter, candidate, {});
   const Report report = run(shorter);
   if (!report.failure) return false;
   config.ops = std::move(shorter.ops);
@@ -137,6 +138,7 @@ std::string replay_line(const Config& config, const Origin& origin, const Failur
       fmt::format("spec={} keys={} domain={} seed={} ops={} keep={}", config.spec,
                   everleaf::to_string(config.keys), everleaf::to_string(config.domain),
                   origin.workload.seed, origin.workload.ops, ranges(origin.kept));
+  if (origin.workload.sequence) line += fmt::format(" sequence={}", *origin.workload.sequence);
   if (config.unordered) line += " unordered=1";
   if (config.dropped) {
     line += fmt::format(" drop={}:{}:{}", config.dropped->file, config.dropped->line,
@@ -168,6 +170,9 @@ bool parse_replay(std::string_view line, Config& config, Origin& origin) {
     } else if (name == "ops") {
       good = good && number(value, n);
       origin.workload.ops = n;
+    } else if (name == "sequence") {
+      good = good && number(value, n);
+      origin.workload.sequence = n;
     } else if (name == "keep") {
       good = good && parse_kept(value, origin.kept);
     } else if (name == "unordered") {
@@ -185,6 +190,7 @@ bool parse_replay(std::string_view line, Config& config, Origin& origin) {
     }
   }
   config.ops = kept_ops(origin);
+  config.line = replay_line(config, origin, {});
   config.nested = static_cast<unsigned>(std::max<std::size_t>(1, config.replay.size()));
   return good;
 }

@@ -23,7 +23,15 @@ std::string to_string(const Op& op) {
     case Do::no_space:
       return fmt::format("upsert({}, {}) without space", op.key, op.value);
     case Do::other_index:
-      return "create another index";
+      return fmt::format("create another index{}", op.value == 0 ? "" : " of another node size");
+    case Do::other_write:
+      return fmt::format("upsert({}, {}) in another index", op.key, op.value);
+    case Do::sync:
+      return "sync";
+    case Do::limit:
+      return fmt::format("close and open with room for {} slabs", op.key);
+    case Do::churn:
+      return fmt::format("insert and remove {} entries", op.key);
   }
   return "?";
 }
@@ -53,6 +61,34 @@ Op random_op(Random& random, std::uint64_t keys, bool growing) {
   return {what, random.below(keys), odd_value(random)};
 }
 
+// The heap's work. Slabs of one class come back and go to another; records of every size, many of
+// them runs of slabs, which are cut, joined and formatted over what they held; a file that grows,
+// and one that must not.
+void heap_phases(Random& random, std::size_t most, std::vector<Op>& ops) {
+  constexpr std::uint64_t kSized = 26;
+  const auto sized = [&](Do what, std::uint64_t n) {
+    ops.push_back({what, kSizedKeys + n % kSized, odd_value(random)});
+  };
+  // Long ones first: small records then find slabs that were full of bytes.
+  for (std::uint64_t n = 9; n < 13; ++n) sized(Do::insert, n);
+  for (std::uint64_t n = 9; n < 13; ++n) sized(Do::remove, n);
+  ops.push_back({random.below(2) == 0 ? Do::reopen : Do::sync, 0, 0});
+  for (std::uint64_t n = 0; n < 4; ++n) sized(Do::insert, n);
+  for (std::uint64_t n = 0; n < 4; ++n) sized(Do::remove, n);
+  ops.push_back({Do::churn, 6000, 0});
+  ops.push_back({Do::other_index, 0, 1 + random.below(8)});
+  for (std::uint64_t n = 0; n < 24; ++n) ops.push_back({Do::other_write, n, n});
+  while (ops.size() < most / 2) {
+    sized(random.below(3) == 0 ? Do::remove : Do::upsert, random.word());
+  }
+  ops.push_back({Do::limit, random.below(3), 0});
+  for (std::uint64_t n = 0; n < 6; ++n) ops.push_back({Do::other_index, 0, 1 + n});
+  while (ops.size() < most * 3 / 4) {
+    if (random.below(16) == 0) ops.push_back({Do::reopen, 0, 0});
+    sized(random.below(3) == 0 ? Do::remove : Do::upsert, random.word());
+  }
+}
+
 }  // namespace
 
 // Phases: (bulk load,) growth, churn, and removal of everything in order, so that every leaf is
@@ -60,13 +96,20 @@ Op random_op(Random& random, std::uint64_t keys, bool growing) {
 std::vector<Op> make_workload(const WorkloadOptions& options) {
   Random random(options.seed);
   std::vector<Op> ops;
+  if (options.sequence) {
+    nth_sequence(*options.sequence, options.ops, ops);
+    return ops;
+  }
   const std::uint64_t keys =
       options.keys != 0 ? options.keys : std::max<std::uint64_t>(4, options.ops / 3);
   const auto rare = [&] {
     if (random.below(12) != 0) return;
-    static constexpr Do kRare[] = {Do::reopen, Do::no_space, Do::other_index, Do::no_space};
+    static constexpr Do kRare[] = {Do::reopen, Do::no_space, Do::other_index, Do::no_space,
+                                   Do::sync};
     ops.push_back({kRare[random.below(std::size(kRare))], random.below(keys), odd_value(random)});
   };
+  // Not always: long keys take time.
+  if (options.seed % 5 == 2 && options.ops >= 100) heap_phases(random, options.ops, ops);
   if (random.below(2) == 0) ops.push_back({Do::bulk_load, keys / 2, random.word()});
   const bool ascending = random.below(2) == 0;
   while (ops.size() < options.ops * 2 / 5) {
@@ -113,6 +156,16 @@ std::uint64_t make_key<std::uint64_t>(std::uint64_t number) {
 template <>
 std::string make_key<Bytes>(std::uint64_t number) {
   if (number == 0) return {};
+  if (number >= kSizedKeys) {
+    static constexpr std::size_t kLengths[] = {2,   24,    40,    56,    72,    88,   104,
+                                               200, 12000, 20000, 40000, 65000, 65536};
+    const std::uint64_t n = number - kSizedKeys;
+    // All bits: what a bitmap must not be made of.
+    std::string sized(kLengths[n % std::size(kLengths)], '\xFF');
+    sized[0] = static_cast<char>('0' + n / std::size(kLengths) % 64);
+    sized[1] = static_cast<char>('0' + n % std::size(kLengths));
+    return sized;
+  }
   std::string key = fmt::format("key{:08}", number * 3);
   if (number % 7 == 1) key += std::string(1, '\0');
   if (number % 11 == 2) key.append(150, 'x');

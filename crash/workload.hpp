@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +18,11 @@ enum class Do : std::uint8_t {
   bulk_load,    // `key` entries; needs an empty index, otherwise `not_empty`
   reopen,       // clean close, open
   no_space,     // an insert or upsert for which every allocation fails
-  other_index,  // creates one more index
+  other_index,  // creates one more index; value: 0, of the same spec, else of another node size
+  other_write,  // an upsert in the newest other index, whose content only check() looks at
+  sync,         // what came before survives, also in a buffered tree
+  limit,        // clean close, open: the file may grow by `key` slabs
+  churn,        // `key` entries in and out again, in an empty index; crashes are not looked at
 };
 
 struct Op {
@@ -32,11 +36,16 @@ struct WorkloadOptions {
   std::size_t ops = 200;
   std::uint64_t seed = 1;
   std::uint64_t keys = 0;  // key space; 0: as the number of operations suggests
+  std::optional<std::uint64_t> sequence =
+      std::nullopt;  // this one of `ops` operations, see nth_sequence
 };
 std::vector<Op> make_workload(const WorkloadOptions& options);
 // The n-th of all sequences of `length` operations over a small key space; false: there are no
 // more.
 bool nth_sequence(std::uint64_t n, std::size_t length, std::vector<Op>& ops);
+
+// Keys from this number on have lengths of all size classes, and beyond them.
+inline constexpr std::uint64_t kSizedKeys = 1'000'000;
 
 template <class K>
 typename OwnedKey<K>::type make_key(std::uint64_t number);
