@@ -47,7 +47,7 @@ struct Arguments {
   bool eager = false;
   bool unordered = false;
   bool record_only = false;
-  std::uint64_t most = 2000;
+  std::uint64_t most = 500;
 };
 
 void declare_options(CLI::App& app, Arguments& a) {
@@ -229,7 +229,7 @@ void print_failure(const ConcurrentConfig& config, const ConcurrentReport& repor
 // Concurrent programs until the time is up.
 Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
                   Clock::time_point until) {
-  constexpr std::chrono::seconds kMostPerProgram{5};
+  constexpr std::chrono::seconds kMostPerProgram{1};
   Row row{spec, keys, {}, 0, 0, 0};
   const auto begun = Clock::now();
   for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || Clock::now() < until); ++n) {

@@ -37,7 +37,7 @@ std::string symbol(const void* pc) {
   if (pc == nullptr || ::dladdr(pc, &info) == 0) return "?";
   const auto offset = static_cast<const char*>(pc) - static_cast<const char*>(info.dli_fbase) - 1;
   const std::string command =
-      fmt::format("addr2line -e '{}' {:#x} 2>/dev/null", info.dli_fname, offset);
+      fmt::format("addr2line -e /proc/{}/exe {:#x} 2>/dev/null", ::getpid(), offset);
   std::string line;
   if (std::FILE* const pipe = ::popen(command.c_str(), "r")) {
     std::array<char, 512> buffer{};
@@ -482,7 +482,7 @@ class Run final : Crasher {
     }
     judge(*pool, level, crashing);
     // This execution is undone: closing the pool properly would be in vain.
-    PoolAccess::state(*pool).medium().fail();
+    PoolAccess::state(*pool).abandon();
     recorder_.settle();
   }
 
