@@ -28,7 +28,7 @@ struct Config {
   Domain domain = Domain::memory;
   std::vector<Op> ops;
   unsigned nested = 1;                // crashes in a row: 1, none of recovery
-  std::uint64_t most = 500;          // executions per crash point before the rest is sampled,
+  std::uint64_t most = 500;           // executions per crash point before the rest is sampled,
   std::uint64_t most_nested = 64;     // and per crash point of a recovery
   std::uint64_t crash_on_every = 16;  // of the recoveries, crashes in the work after them
   bool eager = false;                 // enumerate images instead of choosing lazily
