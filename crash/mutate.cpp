@@ -29,6 +29,18 @@ std::string justification(const SiteId& site) {
   return found;
 }
 
+std::string noticed(Config config, const SiteId& site, bool after_drop, double seconds) {
+  config.dropped = site;
+  config.after_drop = after_drop;
+  if (after_drop) config.nested = 1;
+  // Far into the workload rather than deep into its first crash points.
+  config.most = std::min(config.most, kMost);
+  config.deadline = std::chrono::steady_clock::now() +
+                    std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+  const Report report = run(config);
+  return report.failure ? report.failure->operation + ": " + report.failure->what : "";
+}
+
 // The answer of a child process: empty if nothing was noticed.
 std::string in_child(const std::vector<Config>& configs, const SiteId& site, double seconds) {
   std::array<int, 2> ends{};
@@ -38,18 +50,15 @@ std::string in_child(const std::vector<Config>& configs, const SiteId& site, dou
     ::close(ends[0]);
     if (std::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(3);
     if (std::freopen("/dev/null", "w", stdout) == nullptr) ::_exit(3);
-    ::alarm(static_cast<unsigned>(seconds * static_cast<double>(configs.size())) + 5);
-    for (Config config : configs) {
-      config.dropped = site;
-      // Far into the workload rather than deep into its first crash points.
-      config.most = std::min(config.most, kMost);
-      config.deadline = std::chrono::steady_clock::now() +
-                        std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-      const Report report = run(config);
-      if (!report.failure) continue;
-      const std::string text = report.failure->operation + ": " + report.failure->what;
-      if (::write(ends[1], text.data(), text.size()) < 0) ::_exit(3);
-      ::_exit(1);
+    ::alarm(static_cast<unsigned>(seconds * 2 * static_cast<double>(configs.size())) + 5);
+    // Up to the first drop nothing differs; recovery is the second pass.
+    for (const bool after_drop : {true, false}) {
+      for (const Config& config : configs) {
+        const std::string text = noticed(config, site, after_drop, seconds);
+        if (text.empty()) continue;
+        if (::write(ends[1], text.data(), text.size()) < 0) ::_exit(3);
+        ::_exit(1);
+      }
     }
     ::_exit(0);
   }

@@ -23,7 +23,9 @@ bool Recorder::drop(const pmem::Site& site, Act act) {
   if (!collect_sites && !dropped) return false;
   const SiteId id{site.file_name(), site.line(), act};
   if (collect_sites) ++sites[id];
-  return dropped == id;
+  const bool drop_it = dropped == id;
+  if (drop_it && arena_.level() == 0) dropped_one = true;
+  return drop_it;
 }
 
 std::string Recorder::last() const {

@@ -76,6 +76,7 @@ class Recorder final : public pmem::Observer {
   std::optional<SiteId> dropped;
   [[nodiscard]] const pmem::Site& last_site() const { return last_site_; }
   [[nodiscard]] std::string last() const;  // flush or fence of the workload, file:line
+  bool dropped_one = false;                // of the workload
   std::uint64_t flushes = 0;
   std::uint64_t fences = 0;
 

@@ -199,6 +199,7 @@ class Run final : Crasher {
         break;
       case Do::sync:
         if (index_->sync() != Outcome::done) fail("sync fails");
+        prefixes_.synced();
         break;
       case Do::churn:
         churn(op);
@@ -210,6 +211,11 @@ class Run final : Crasher {
     ++report_.operations;
     before_ = after_;
     returned();
+  }
+
+  static bool is_buffered(std::string_view spec) {
+    const auto row = std::ranges::find(trees(), spec.substr(0, spec.find(':')), &TreeInfo::name);
+    return row != trees().end() && row->durability == Durability::buffered;
   }
 
   void write(const Op& op) {
@@ -228,6 +234,9 @@ class Run final : Crasher {
         after_.insert(at, {key, op.value});
       }
     }
+    const bool changes = should == Outcome::done;
+    const auto kept = buffered_ && changes ? std::optional(prefixes_) : std::nullopt;
+    if (kept) prefixes_.push(key, op.what == Do::remove ? std::nullopt : std::optional(op.value));
     auto& heap = PoolAccess::state(*pool_).heap();
     if (op.what == Do::no_space) heap.fail_after(0);
     const Outcome is = apply(*index_, op.what, key, op.value);
@@ -235,6 +244,7 @@ class Run final : Crasher {
     if (is == Outcome::out_of_space) {
       report_.out_of_space += op.what == Do::no_space ? 0 : 1;
       after_ = before_;  // C3: nothing changed
+      if (kept) prefixes_ = *kept;
       should = is;
     }
     if (is != should) {
@@ -282,6 +292,9 @@ class Run final : Crasher {
     for (std::uint64_t n = 0; n < there; ++n) {
       if (index_->remove(make_key<K>(n)) != Outcome::done) fail("it removes nothing");
     }
+    // The states in between are not kept.
+    if (buffered_ && index_->sync() != Outcome::done) fail("sync fails");
+    prefixes_.synced();
     unseen_ = false;
   }
 
@@ -289,6 +302,9 @@ class Run final : Crasher {
     if (!before_.empty()) return;
     for (std::uint64_t n = 0; n < op.key; ++n) after_.push_back({make_key<K>(n), op.value + n});
     std::ranges::sort(after_, {}, &Entry<K>::key);
+    if (buffered_) {
+      for (const auto& entry : after_) prefixes_.push(Owned(entry.key), entry.value);
+    }
     loading_ = true;
     const Outcome is = index_->bulk_load(after_, 0.7);
     loading_ = false;
@@ -306,6 +322,7 @@ class Run final : Crasher {
     auto index = pool_->index<K>(kName, config_.spec);
     if (!index) return fail("index: " + index.error().message);
     index_.emplace(std::move(*index));
+    prefixes_.synced();
   }
 
   static Outcome apply(Index<K>& index, Do what, const Owned& key, std::uint64_t value) {
@@ -363,6 +380,7 @@ class Run final : Crasher {
     if (level == 0) {
       ++report_.crash_points;
       if (config_.only_op && *config_.only_op != op_) return;
+      if (config_.after_drop && !recorder_.dropped_one) return;
       if (pool_) bytes_[0] = PoolAccess::state(*pool_).medium().size();
       seen_.clear();
     } else {
@@ -518,6 +536,11 @@ class Run final : Crasher {
   // strict: all acknowledged operations, the pending one wholly or not at all.
   std::string unexpected() const {
     if (creating_index_ && scanned_.empty()) return {};
+    if (buffered_) {
+      return prefixes_.allows(scanned_) ? ""
+                                        : "no state since the last sync; the newest: " +
+                                              difference(pending_ ? after_ : before_);
+    }
     if (scanned_ == before_ || (pending_ && scanned_ == after_)) return {};
     if (loading_ && scanned_.size() <= after_.size() &&
         std::equal(scanned_.begin(), scanned_.end(), after_.begin())) {
@@ -564,11 +587,14 @@ class Run final : Crasher {
         crashing ? std::optional(std::tuple(before_, after_, pending_, loading_, creating_index_))
                  : std::nullopt;
     if (crashing) loading_ = creating_index_ = false;
+    const auto prefixes = crashing && buffered_ ? std::optional(prefixes_) : std::nullopt;
+    if (prefixes) prefixes_ = Prefixes<K>(scanned_);
     Entries now = scanned_;
     std::string wrong;
     for (const std::uint64_t number : numbers) {
       if (wrong.empty() && !stopped_) wrong = one_more(index, number, now, crashing);
     }
+    if (prefixes) prefixes_ = *prefixes;
     if (kept) std::tie(before_, after_, pending_, loading_, creating_index_) = *kept;
     return wrong;
   }
@@ -590,6 +616,9 @@ class Run final : Crasher {
     if (crashing) {
       after_ = now;
       pending_ = Op{there ? Do::remove : Do::insert, number, number};
+    }
+    if (crashing && buffered_) {
+      prefixes_.push(key, there ? std::nullopt : std::optional(number));
     }
     const Outcome outcome = there ? index.remove(key) : index.insert(key, number);
     if (outcome == Outcome::out_of_space) return {};
@@ -628,6 +657,8 @@ class Run final : Crasher {
   std::size_t op_ = 0;
   std::string operation_;
   std::optional<Op> pending_;
+  const bool buffered_ = is_buffered(config_.spec);
+  Prefixes<K> prefixes_;  // of a buffered tree
   Entries before_;
   Entries after_;
   Entries scanned_;

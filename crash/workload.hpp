@@ -1,7 +1,10 @@
 // Workloads: sequences of operations, a function of their seed, and the model that answers them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +56,81 @@ template <>
 std::uint64_t make_key<std::uint64_t>(std::uint64_t number);
 template <>
 std::string make_key<Bytes>(std::uint64_t number);
+
+// What a buffered tree may recover to: the state after any prefix of the changes since the last
+// sync. A state is a sum over its entries, so that a change costs one step and a wrong candidate
+// one comparison.
+template <class K>
+class Prefixes {
+ public:
+  using Owned = typename OwnedKey<K>::type;
+  using Entries = std::vector<Entry<K>>;
+
+  Prefixes() = default;
+  explicit Prefixes(const Entries& now) {
+    for (const auto& entry : now) base_.insert_or_assign(Owned(entry.key), entry.value);
+    now_ = base_;
+    sums_.push_back(sum(now));
+  }
+  // A change that is about to be made; no value: a removal.
+  void push(const Owned& key, std::optional<std::uint64_t> value) {
+    std::uint64_t next = sums_.back();
+    if (const auto at = now_.find(key); at != now_.end()) next -= term(key, at->second);
+    if (value) next += term(key, *value);
+    change(now_, {key, value});
+    log_.push_back({key, value});
+    sums_.push_back(next);
+  }
+  // Everything so far survives.
+  void synced() {
+    base_ = now_;
+    log_.clear();
+    sums_.erase(sums_.begin(), sums_.end() - 1);
+  }
+  [[nodiscard]] bool allows(const Entries& found) const {
+    const std::uint64_t wanted = sum(found);
+    for (std::size_t n = sums_.size(); n-- > 0;) {
+      if (sums_[n] == wanted && equals(n, found)) return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Change {
+    Owned key;
+    std::optional<std::uint64_t> value;
+  };
+  using State = std::map<Owned, std::uint64_t>;
+  static std::uint64_t term(const Owned& key, std::uint64_t value) {
+    std::uint64_t z = (std::hash<Owned>{}(key) + 1) * 0x9E3779B97F4A7C15ULL ^ value;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ULL;
+    return (z ^ z >> 27) * 0x94D049BB133111EBULL;
+  }
+  static std::uint64_t sum(const Entries& entries) {
+    std::uint64_t all = 0;
+    for (const auto& entry : entries) all += term(Owned(entry.key), entry.value);
+    return all;
+  }
+  static void change(State& state, const Change& one) {
+    if (one.value) {
+      state.insert_or_assign(one.key, *one.value);
+    } else {
+      state.erase(one.key);
+    }
+  }
+  [[nodiscard]] bool equals(std::size_t changes, const Entries& found) const {
+    State state = base_;
+    for (std::size_t n = 0; n < changes; ++n) change(state, log_[n]);
+    return std::ranges::equal(state, found, [](const auto& a, const auto& b) {
+      return a.first == b.key && a.second == b.value;
+    });
+  }
+
+  State base_;
+  State now_;
+  std::vector<Change> log_;
+  std::vector<std::uint64_t> sums_{0};  // after each prefix of log_
+};
 
 class Random {  // splitmix64
  public:

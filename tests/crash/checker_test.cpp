@@ -95,6 +95,54 @@ TEST(Checker, NoticesADroppedFenceAndReplaysIt) {
   EXPECT_GE(tried, 2U);
 }
 
+TEST(Workload, FillsAndGrowsThePool) {
+  for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+    Config config;
+    config.spec = kBitmapLeaf;
+    config.keys = keys;
+    config.ops = make_workload({200, 2, 0});
+    config.record_only = true;
+    const Report report = run(config);
+    ASSERT_FALSE(report.failure) << report.failure->operation << ": " << report.failure->what;
+    if (keys == KeyType::u64) continue;
+    EXPECT_GT(report.out_of_space, 0U);
+    EXPECT_GT(report.pool_bytes, std::uint64_t{1} << 20);
+  }
+}
+
+TEST(Prefixes, AllowsWhatABufferedTreeMayLose) {
+  using Entries = std::vector<Entry<std::uint64_t>>;
+  Prefixes<std::uint64_t> prefixes;
+  prefixes.push(1, 10);
+  prefixes.push(2, 20);
+  EXPECT_TRUE(prefixes.allows({}));
+  prefixes.synced();
+  EXPECT_FALSE(prefixes.allows({}));
+  prefixes.push(1, 11);
+  prefixes.push(3, 30);
+  prefixes.push(2, std::nullopt);
+  EXPECT_TRUE(prefixes.allows({{1, 10}, {2, 20}}));
+  EXPECT_TRUE(prefixes.allows({{1, 11}, {2, 20}}));
+  EXPECT_TRUE(prefixes.allows({{1, 11}, {2, 20}, {3, 30}}));
+  EXPECT_TRUE(prefixes.allows({{1, 11}, {3, 30}}));
+  EXPECT_FALSE(prefixes.allows({{1, 10}, {2, 20}, {3, 30}}));  // not a prefix
+  EXPECT_FALSE(prefixes.allows({{1, 10}}));
+  const Entries now{{5, 1}};
+  EXPECT_TRUE(Prefixes<std::uint64_t>(now).allows(now));
+}
+
+TEST(Replay, TellsASequence) {
+  Config config;
+  Origin origin{{3, 0, 0, 100}, {0, 2}};
+  Config again;
+  Origin parsed;
+  ASSERT_TRUE(parse_replay(replay_line(config, origin, {}), again, parsed));
+  std::vector<Op> ops;
+  ASSERT_TRUE(nth_sequence(100, 3, ops));
+  ASSERT_EQ(again.ops.size(), 2U);
+  EXPECT_EQ(to_string(again.ops[1]), to_string(ops[2]));
+}
+
 TEST(Audit, NoticesAStoreThatEscapedTheHooks) {
   Arena arena(1 << 20, 2, Model{});
   EXPECT_EQ(arena.audit(true, 1 << 20), "");
