@@ -70,7 +70,7 @@ class Prefixes {
   explicit Prefixes(const Entries& now) {
     for (const auto& entry : now) base_.insert_or_assign(Owned(entry.key), entry.value);
     now_ = base_;
-    sums_.push_back(sum(now));
+    sums_.back() = sum(now);
   }
   // A change that is about to be made; no value: a removal.
   void push(const Owned& key, std::optional<std::uint64_t> value) {
