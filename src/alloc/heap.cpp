@@ -466,6 +466,8 @@ void Heap::put_free_run(std::uint64_t slab, std::uint64_t slabs) {
   std::atomic_ref<Word>(*word).store(header, std::memory_order_release);
   medium_.count_heap_written(sizeof(Word));
   // Before any slab of the run gets another use. If this fails, reserve() gives out nothing more.
+  // crash: flush stays: each slab's old header says free, too; one run is one look after an open
+  // crash: fence stays: as the flush
   (void)medium_.persist(word, sizeof(Word));
 }
 
@@ -486,6 +488,7 @@ std::uint64_t Heap::take_free_run(std::uint64_t slabs) {
                                      std::memory_order_release);
   medium_.count_heap_written(sizeof(Word));
   // The rest is a run of its own before the front shrinks.
+  // crash: fence stays: format() fences before the front's new header, but need not know of this
   return medium_.persist(rest, sizeof(Word)) ? slab : 0;
 }
 
