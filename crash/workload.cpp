@@ -153,7 +153,8 @@ std::uint64_t make_key<std::uint64_t>(std::uint64_t number) {
   return number == 1 ? ~std::uint64_t{0} : number * 3;
 }
 
-// A common prefix, so that tags decide nothing; some keys empty, long or with zeros.
+// A common prefix, so that tags decide nothing; some keys empty, long, with zeros, or the beginning
+// of another.
 template <>
 std::string make_key<Bytes>(std::uint64_t number) {
   if (number == 0) return {};
@@ -167,7 +168,10 @@ std::string make_key<Bytes>(std::uint64_t number) {
     sized[1] = static_cast<char>('0' + n % std::size(kLengths));
     return sized;
   }
-  std::string key = fmt::format("key{:08}", number * 3);
+  // Every fourth is the one before it and a byte more.
+  const bool longer = number % 4 == 3;
+  std::string key = fmt::format("key{:08}", (longer ? number - 1 : number) * 3);
+  if (longer) return key + '!';
   if (number % 7 == 1) key += std::string(1, '\0');
   if (number % 11 == 2) key.append(150, 'x');
   return key;
