@@ -599,6 +599,27 @@ class Run final : Crasher {
     return wrong;
   }
 
+  // A tree may mend at an update what a crash left.
+  std::string update_one(Index<K>& index, std::uint64_t number, Entries& now, bool crashing) {
+    const Owned key = make_key<K>(number);
+    const auto at = std::ranges::lower_bound(now, key, {}, &Entry<K>::key);
+    at->value += 7;
+    if (crashing) {
+      after_ = now;
+      pending_ = Op{Do::update, number, at->value};
+    }
+    if (crashing && buffered_) prefixes_.push(key, at->value);
+    const Outcome outcome = index.update(key, at->value);
+    const Lookup hit = index.find(key);
+    if (crashing) {
+      pending_.reset();
+      before_ = now;
+    }
+    if (outcome == Outcome::done && hit && *hit == at->value) return {};
+    return fmt::format("update of {} answers '{}', or has no effect", show(key),
+                       everleaf::to_string(outcome));
+  }
+
   std::string one_more(Index<K>& index, std::uint64_t number, Entries& now, bool crashing) {
     const Owned key = make_key<K>(number);
     const auto at = std::ranges::lower_bound(now, key, {}, &Entry<K>::key);
@@ -607,7 +628,12 @@ class Run final : Crasher {
     if (static_cast<bool>(before) != there || (there && *before != at->value)) {
       return fmt::format("find({}) does not see what scan sees", show(key));
     }
+    if (there && (index.scan_back(key, 1, back_) != Outcome::done || back_.size() != 1 ||
+                  back_.front().key != key)) {
+      return fmt::format("scan_back from {} does not begin with it", show(key));
+    }
     if (crashing) before_ = now;
+    if (there && number % 2 == 0) return update_one(index, number, now, crashing);
     if (there) {
       now.erase(at);
     } else {
@@ -662,6 +688,7 @@ class Run final : Crasher {
   Entries before_;
   Entries after_;
   Entries scanned_;
+  Entries back_;
   bool loading_ = false;
   bool creating_pool_ = false;
   bool creating_index_ = false;
