@@ -40,6 +40,7 @@ struct Arguments {
   std::size_t exhaustive = 0;
   std::string json;
   std::string replay;
+  std::string program;
   bool mutate = false;
   bool planted = false;
   bool first = false;
@@ -79,6 +80,9 @@ void declare_options(CLI::App& app, Arguments& a) {
       ->check(CLI::Range(1, 6));
   app.add_option("--json", a.json, "Write one row per index to this file");
   app.add_option("--replay", a.replay, "Replay a failure from its line");
+  app.add_option(
+      "--program", a.program,
+      "One concurrent program, e.g. 2,4,6/r4/i5=1,f4: keys before, calls of each thread");
   app.add_option("--most", a.most, "Executions of a crash point before the rest is sampled")
       ->capture_default_str();
   app.add_flag("--mutate", a.mutate, "Drop each flush and fence in turn: the checker must notice");
@@ -238,10 +242,11 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
     config.keys = keys;
     config.domain = parse_domain(a.domain).value_or(Domain::memory);
     config.seed = a.seed + n;
-    config.program = make_program(config.seed, a.threads);
+    config.program =
+        a.program.empty() ? make_program(config.seed, a.threads) : *parse_program(a.program);
     // Three threads have too many schedules with two preemptions.
-    config.preemptions = a.threads == 2 ? 2 : 1;
-    config.deadline = std::min(until, Clock::now() + kMostPerProgram);
+    config.preemptions = config.program.threads.size() == 2 ? 2 : 1;
+    config.deadline = a.program.empty() ? std::min(until, Clock::now() + kMostPerProgram) : until;
     const ConcurrentReport report = run_concurrent(config);
     ++row.workloads;
     row.schedules += report.schedules;
@@ -252,6 +257,7 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
       ++row.failures;
       print_failure(config, report);
     }
+    if (!a.program.empty()) break;
   }
   row.sum.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
   return row;
@@ -331,8 +337,9 @@ int run_checks(const Arguments& a) {
     const auto share = std::chrono::duration<double>(a.budget * static_cast<double>(i + 1) /
                                                      static_cast<double>(all.size()));
     const auto until = start + std::chrono::duration_cast<Clock::duration>(share);
-    const Row row = a.threads == 1 ? check(a, all[i].first, all[i].second, until)
-                                   : check_threads(a, all[i].first, all[i].second, until);
+    const Row row = a.threads == 1 && a.program.empty()
+                        ? check(a, all[i].first, all[i].second, until)
+                        : check_threads(a, all[i].first, all[i].second, until);
     rows.push_back(to_json(row, a));
     failures += row.failures;
     const bool all_followed =
@@ -427,6 +434,11 @@ int run_program(int argc, char** argv) {
         arguments.replay.empty() ? arguments.index : word_of(arguments.replay, "spec");
     if (const std::string wrong = spec == "all" ? std::string{} : complaint(spec); !wrong.empty()) {
       fmt::print(stderr, "everleaf-crash: {}\n", wrong);
+      return kExitUsage;
+    }
+    const auto program = parse_program(arguments.program);
+    if (!program || (!arguments.program.empty() && program->threads.empty())) {
+      fmt::print(stderr, "everleaf-crash: --program '{}' is none\n", arguments.program);
       return kExitUsage;
     }
     if (arguments.counts) return print_counts();

@@ -43,6 +43,7 @@ class Crash(unittest.TestCase):
                                  (["--replay", "spec=wbtree program=x switches="], "no replay line"),
                                  (["--domain", "volatile"], "volatile"),
                                  (["--threads", "99"], "99"),
+                                 (["--program", "1/x"], "--program"),
                                  (["--nonsense"], "nonsense")):
             done = crash(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
