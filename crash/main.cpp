@@ -181,6 +181,7 @@ Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time
     Config config = base_config(a, spec, keys);
     Origin origin{{a.ops, a.seed + n, 0}, {}};
     config.deadline = until;
+    config.skip_creation = n != 0;  // it is the same for each workload
     bool more = true;
     if (a.exhaustive != 0) {
       more = nth_sequence(n, a.exhaustive, config.ops);

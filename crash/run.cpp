@@ -380,6 +380,7 @@ class Run final : Crasher {
     if (level == 0) {
       ++report_.crash_points;
       if (config_.only_op && *config_.only_op != op_) return;
+      if (config_.skip_creation && (creating_pool_ || creating_index_)) return;
       if (config_.after_drop && !recorder_.dropped_one) return;
       if (pool_) bytes_[0] = PoolAccess::state(*pool_).medium().size();
       seen_.clear();

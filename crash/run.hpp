@@ -39,6 +39,7 @@ struct Config {
   std::optional<SiteId> dropped;
   std::string line;  // of its replay, without the crash: for an execution that ends the process
   bool after_drop = false;             // no crashes before the workload met what is dropped
+  bool skip_creation = false;          // crashes in it were looked at already
   std::optional<std::size_t> only_op;  // crashes in this operation only
   std::vector<Crash> replay;           // not empty: this one only
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
