@@ -100,12 +100,18 @@ TEST(Programs, AreTheirText) {
   EXPECT_FALSE(parse_program("one/i1=2"));
 }
 
+// A leaf is unlinked while the leaf before it, under another parent, splits (128-byte nodes).
+constexpr const char* kTwoParents =
+    "2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,31,32,34,35,36,37,"
+    "38,39,40,41,30/r34,r35,r36,r37,r38/i33=1";
+
 // Splits, unlinking and scans that meet: every schedule with one preemption, every crash in them.
 TEST(Concurrent, NothingIsFoundInASoundTree) {
   for (const TreeInfo& tree : trees()) {
     for (const std::string_view spec : tree.test_specs) {
-      for (const char* const text : {"2,4,6,8,10,12,14/r14/i5=1,f14", "2,4,6/s0/r4,i5=1",
-                                     "2,4,6,8,10,12/i3=1/i5=2,u4=3", "/i1=1,r1/p1=2,f1"}) {
+      for (const char* const text :
+           {"2,4,6,8,10,12,14/r14/i5=1,f14", "2,4,6/s0/r4,i5=1", "2,4,6,8,10,12/i3=1/i5=2,u4=3",
+            "/i1=1,r1/p1=2,f1", kTwoParents}) {
         for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
           ConcurrentConfig config;
           config.spec = spec;
