@@ -35,8 +35,32 @@ std::uint64_t hash_words(std::uint64_t hash, const std::byte* bytes, std::size_t
   return hash;
 }
 
-std::uint64_t all_cuts(std::size_t events) {
-  return events >= 63 ? ~std::uint64_t{0} : (std::uint64_t{2} << events) - 1;
+std::uint64_t all_of(std::size_t n) {
+  return n >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1;
+}
+
+// A set of bytes of a unit: [from, to).
+std::uint64_t bytes_between(std::size_t from, std::size_t to) {
+  return all_of(to) & ~all_of(from);
+}
+
+unsigned lowest(std::uint64_t set) {
+  return static_cast<unsigned>(std::countr_zero(set));
+}
+
+// The bytes of the set.
+template <class Bytes>
+void overlay(Bytes& to, std::uint64_t set, const std::byte* from) {
+  for (; set != 0; set &= set - 1) to[lowest(set)] = from[lowest(set)];
+}
+
+template <class Bytes>
+bool same_in(const Bytes& a, const Bytes& b, std::uint64_t set) {
+  if (std::memcmp(a.data(), b.data(), a.size()) == 0) return true;
+  for (; set != 0; set &= set - 1) {
+    if (a[lowest(set)] != b[lowest(set)]) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -80,13 +104,20 @@ void Arena::touch(std::uint32_t unit) {
 void Arena::will_write(std::size_t at, std::size_t bytes) {
   const std::size_t last = (at + bytes - 1) >> shift_;
   for (std::size_t unit = at >> shift_; unit <= last; ++unit) {
-    if (undecided_count_ != 0) {
-      const std::uint32_t index = levels_[active_].undecided_of[unit];
-      // V2. The whole unit, since the store makes all of it differ.
-      if (index != 0) decide_unit(levels_[active_].undecided[index - 1], 0, model_.unit);
-    }
     touch(static_cast<std::uint32_t>(unit));
     if (recording_ && !model_.all_survive) dirty_unit(static_cast<std::uint32_t>(unit));
+    if (undecided_count_ == 0) continue;
+    const std::uint32_t index = levels_[active_].undecided_of[unit];
+    if (index == 0) continue;
+    Undecided& u = levels_[active_].undecided[index - 1];
+    const std::size_t start = unit << shift_;
+    u.written |= bytes_between(std::max(at, start) - start,
+                               std::min(at + bytes, start + model_.unit) - start);
+    // Where a crash may follow, what lies below is still open.
+    if (!recording_ && u.written == all_of(model_.unit)) {
+      u.open &= ~u.open + 1;
+      decided(u);
+    }
   }
   lowest_beyond_ = lowest_beyond_ || at + bytes > beyond_;
 }
@@ -101,6 +132,8 @@ Arena::Dirty& Arena::dirty_unit(std::uint32_t unit) {
   fresh.unit = unit;
   fresh.events.clear();
   copy_unit(fresh.base.data(), unit_at(active_, unit));
+  const std::uint32_t open = level.undecided_of[unit];
+  fresh.written = open == 0 ? 0 : level.undecided[open - 1].written;
   return fresh;
 }
 
@@ -114,8 +147,13 @@ void Arena::drop_dirty(Level& level, std::uint32_t unit) {
   }
 }
 
-void Arena::add_event(std::uint32_t unit, std::size_t at, std::size_t size, const void* pc) {
-  Event event{static_cast<std::uint8_t>(at), static_cast<std::uint8_t>(size), 0, pc,
+void Arena::add_event(std::uint32_t unit, std::size_t at, std::size_t size, const void* pc,
+                      unsigned thread) {
+  Event event{static_cast<std::uint8_t>(at),
+              static_cast<std::uint8_t>(size),
+              static_cast<std::uint8_t>(thread),
+              0,
+              pc,
               ++levels_[active_].events};
   const std::byte* const from = unit_at(active_, unit) + at;
   if (size == 8) {
@@ -130,12 +168,13 @@ void Arena::add_event(std::uint32_t unit, std::size_t at, std::size_t size, cons
     // Two stores become one: a crash between them is not looked at, and counted as such.
     ++merged_;
     apply(dirty.events.front(), dirty.base.data());
+    dirty.written |= bytes_of(dirty.events.front());
     dirty.events.erase(dirty.events.begin());
   }
   dirty.events.push_back(event);
 }
 
-void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc) {
+void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned thread) {
   ++stores_;
   last_store_ = pc;
   if (!recording_) return;
@@ -147,7 +186,7 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc) {
     if (model_.all_survive) {
       put(unit, unit_at(active_, unit), active_ + 1);
     } else {
-      add_event(unit, at & (model_.unit - 1), size, pc);
+      add_event(unit, at & (model_.unit - 1), size, pc, thread);
     }
     at += size;
   }
@@ -171,6 +210,10 @@ void Arena::flushed(std::size_t at, std::size_t bytes, unsigned thread) {
   }
 }
 
+std::uint64_t Arena::bytes_of(const Event& event) {
+  return bytes_between(event.at, std::size_t{event.at} + event.size);
+}
+
 void Arena::apply(const Event& event, std::byte* bytes) {
   if (event.size == 8) {
     *reinterpret_cast<std::uint64_t*>(bytes + event.at) = event.value;
@@ -191,6 +234,7 @@ void Arena::fenced(unsigned thread) {
     auto end = dirty.events.begin();
     for (; end != dirty.events.end() && end->number <= note.number; ++end) {
       apply(*end, dirty.base.data());
+      dirty.written |= bytes_of(*end);
     }
     dirty.events.erase(dirty.events.begin(), end);
     put(note.unit, dirty.base.data(), active_ + 1);  // V1
@@ -199,12 +243,30 @@ void Arena::fenced(unsigned thread) {
   level.noted[thread].clear();
 }
 
-// --- Choices -------------------------------------------------------------------------------------
-
-void Arena::image(const Undecided& u, unsigned cut, std::byte* bytes) const {
-  copy_unit(bytes, u.history->base.data());
-  for (unsigned i = 0; i < cut; ++i) apply(u.history->events[i], bytes);
+void Arena::unsynced(std::size_t at, std::size_t bytes, unsigned thread,
+                     std::vector<Unsynced>& out) const {
+  const Level& level = levels_[active_];
+  const std::size_t last = (at + bytes - 1) >> shift_;
+  for (std::size_t unit = at >> shift_; unit <= last; ++unit) {
+    const std::uint32_t index = level.dirty_of[unit];
+    if (index == 0) continue;
+    for (const Event& event : level.dirty[index - 1].events) {
+      const std::size_t from = (unit << shift_) + event.at;
+      if (event.thread != thread && event.thread != kAnyThread && from < at + bytes &&
+          at < from + event.size)
+        out.push_back({static_cast<std::uint32_t>(unit), event.number});
+    }
+  }
 }
+
+bool Arena::still(const Unsynced& store) const {
+  const Level& level = levels_[active_];
+  const std::uint32_t index = level.dirty_of[store.unit];
+  return index != 0 && std::ranges::find(level.dirty[index - 1].events, store.number,
+                                         &Event::number) != level.dirty[index - 1].events.end();
+}
+
+// --- Choices -------------------------------------------------------------------------------------
 
 void Arena::decide(std::size_t at, std::size_t bytes) {
   Level& level = levels_[active_];
@@ -219,44 +281,111 @@ void Arena::decide(std::size_t at, std::size_t bytes) {
   }
 }
 
-// Groups the cuts by what the read sees of them, and takes one group.
+// Groups the images by what the read sees of them, and takes one group.
 void Arena::decide_unit(Undecided& u, std::size_t from, std::size_t to) {
-  struct Group {
-    alignas(8) Bytes bytes;
-    std::uint64_t cuts;
-  };
-  static std::array<Group, kMostEvents + 1> groups;
+  const std::uint64_t seen = bytes_between(from, to) & ~u.written;
+  std::array<std::uint64_t, kMostImages> groups;
   std::uint32_t count = 0;
-  alignas(8) Bytes now;
-  copy_unit(now.data(), u.history->base.data());
-  const auto events = static_cast<unsigned>(u.history->events.size());
-  for (unsigned cut = 0; cut <= events; ++cut) {
-    if (cut != 0) apply(u.history->events[cut - 1], now.data());
-    if ((u.cuts >> cut & 1) == 0) continue;
+  for (std::uint64_t left = u.open; left != 0; left &= left - 1) {
+    const unsigned image = lowest(left);
     std::uint32_t g = 0;
-    while (g < count && !same_words(groups[g].bytes.data() + from, now.data() + from, to - from))
+    while (g < count && !same_in(u.images[lowest(groups[g])].bytes, u.images[image].bytes, seen))
       ++g;
-    if (g == count) {
-      groups[count++] = {now, 0};
-    }
-    groups[g].cuts |= std::uint64_t{1} << cut;
+    if (g == count) groups[count++] = 0;
+    groups[g] |= std::uint64_t{1} << image;
   }
   if (count > 1) {
-    u.cuts = groups[choose(count)].cuts;
+    u.open = groups[choose(count)];
     fill(u);
   }
-  const bool whole = from == 0 && to == model_.unit;
-  if (whole || std::has_single_bit(u.cuts)) {
-    levels_[active_].undecided_of[u.unit] = 0;
-    --undecided_count_;
+  if (std::has_single_bit(u.open)) decided(u);
+}
+
+void Arena::decided(const Undecided& u) {
+  levels_[active_].undecided_of[u.unit] = 0;
+  --undecided_count_;
+}
+
+void Arena::verify_over(std::size_t at, std::size_t bytes) {
+  if (undecided_count_ == 0 || bytes == 0) return;
+  const std::size_t last = (at + bytes - 1) >> shift_;
+  for (std::size_t unit = at >> shift_; unit <= last; ++unit) {
+    const std::uint32_t index = levels_[active_].undecided_of[unit];
+    if (index == 0) continue;
+    const std::size_t start = unit << shift_;
+    cover(index - 1, std::max(at, start) - start,
+          std::min(at + bytes, start + model_.unit) - start);
   }
 }
 
+void Arena::cover(std::uint32_t index, std::size_t from, std::size_t to) {
+  Undecided& u = levels_[active_].undecided[index];
+  const std::uint64_t seen = bytes_between(from, to) & ~u.written;
+  const auto last = static_cast<unsigned>(std::bit_width(u.open)) - 1;
+  std::uint64_t newest = 0;
+  for (std::uint64_t left = u.open; left != 0; left &= left - 1) {
+    if (same_in(u.images[last].bytes, u.images[lowest(left)].bytes, seen))
+      newest |= std::uint64_t{1} << lowest(left);
+  }
+  if (u.verified != 0) {
+    verified_[u.verified - 1].newest &= newest;
+    return;
+  }
+  verified_.push_back({index, newest});
+  u.verified = static_cast<std::uint32_t>(verified_.size());
+}
+
+void Arena::verify_begin() {
+  std::erase_if(verified_, [&](const Verified& v) {
+    Undecided& u = levels_[active_].undecided[v.index];
+    u.verified = 0;
+    return v.newest == u.open;
+  });
+  set_aside_ = undecided_count_;
+  torn_ = verified_.empty() ? 0 : choose(static_cast<std::uint32_t>(verified_.size() + 1));
+  for (std::size_t i = 0; i < verified_.size(); ++i) {
+    Undecided& u = levels_[active_].undecided[verified_[i].index];
+    const std::uint64_t before = u.open;
+    if (i == torn_) {
+      u.open &= ~verified_[i].newest;
+      fill(u);
+      continue;
+    }
+    u.open &= verified_[i].newest;
+    fill(u);
+    if (i > torn_) u.open = before;
+  }
+  undecided_count_ = 0;  // the reads of the checksum decide nothing
+}
+
+void Arena::verify_end(bool whole) {
+  undecided_count_ = set_aside_;
+  for (std::size_t i = 0; i < verified_.size(); ++i) {
+    Undecided& u = levels_[active_].undecided[verified_[i].index];
+    if (i > torn_ && whole) {
+      u.open &= verified_[i].newest;
+    } else if (i > torn_) {
+      fill(u);
+    }
+    if (std::has_single_bit(u.open)) decided(u);
+  }
+  verified_.clear();
+}
+
+// V4.
 void Arena::fill(const Undecided& u) {
   touch(u.unit);
-  alignas(8) Bytes bytes;
-  image(u, static_cast<unsigned>(std::countr_zero(u.cuts)), bytes.data());
-  put(u.unit, bytes.data(), active_);
+  Bytes bytes = u.images[lowest(u.open)].bytes;
+  overlay(bytes, u.written, unit_at(active_, u.unit));
+  copy_unit(unit_at(active_, u.unit), bytes.data());
+  const std::uint32_t dirty = levels_[active_].dirty_of[u.unit];
+  if (dirty != 0) {
+    Dirty& d = levels_[active_].dirty[dirty - 1];
+    bytes = u.images[lowest(u.open)].bytes;
+    overlay(bytes, d.written, d.base.data());
+    d.base = bytes;
+  }
+  put(u.unit, bytes.data(), active_ + 1);
 }
 
 std::uint32_t Arena::choose(std::uint32_t count) {
@@ -283,20 +412,75 @@ bool Arena::advance(std::vector<Choice>& path) {
 
 // --- Executions ----------------------------------------------------------------------------------
 
+Arena::Undecided& Arena::add_undecided(Level& level, std::uint32_t unit) {
+  if (level.undecided_count == level.undecided.size()) level.undecided.emplace_back();
+  Undecided& u = level.undecided[level.undecided_count++];
+  u.unit = unit;
+  u.images.clear();
+  u.stores = 0;
+  u.verified = 0;
+  return u;
+}
+
+void Arena::add_image(Undecided& u, const Bytes& bytes, std::size_t survived) {
+  for (const Image& image : u.images) {
+    if (same_words(image.bytes.data(), bytes.data(), model_.unit)) return;
+  }
+  if (u.images.size() == kMostImages) {
+    ++merged_;
+    u.images.pop_back();  // the newest is always there
+  }
+  u.images.push_back({bytes, static_cast<std::uint8_t>(survived)});
+}
+
+// `base` and the events of the unit up to each.
+void Arena::add_images(Undecided& u, const Bytes& base, const Dirty& dirty, std::size_t before) {
+  Bytes now = base;
+  add_image(u, now, before);
+  for (std::size_t i = 0; i < dirty.events.size(); ++i) {
+    apply(dirty.events[i], now.data());
+    add_image(u, now, before + i + 1);
+  }
+}
+
+void Arena::finish(Undecided& u) {
+  u.id = u.unit;
+  for (const Image& image : u.images) u.id = hash_words(u.id, image.bytes.data(), kUnitMost);
+}
+
 void Arena::enter() {
   Level& from = levels_[active_];
   from.recording = recording_;
   Level& to = levels_[active_ + 1];
-  to.undecided.clear();
+  to.undecided_count = 0;
   for (std::size_t i = 0; i < from.dirty_count; ++i) {
     const Dirty& dirty = from.dirty[i];
-    if (dirty.events.empty()) continue;
-    const std::uint64_t cuts = all_cuts(dirty.events.size());
-    to.undecided.push_back({dirty.unit, &dirty, cuts, cuts});
+    // An undecided one: below.
+    if (dirty.events.empty() || from.undecided_of[dirty.unit] != 0) continue;
+    Undecided& u = add_undecided(to, dirty.unit);
+    u.stores = dirty.events.size();
+    add_images(u, dirty.base, dirty, 0);
+    finish(u);
   }
-  // What recovery has not looked at is as open as it was.
-  for (const Undecided& u : from.undecided) {
-    if (from.undecided_of[u.unit] != 0) to.undecided.push_back({u.unit, u.history, u.cuts, u.cuts});
+  // What recovery has not looked at is as open as it was, but for what it wrote.
+  for (const Undecided& old : undecided(from)) {
+    if (from.undecided_of[old.unit] == 0) continue;
+    Undecided& u = add_undecided(to, old.unit);
+    const std::uint32_t index = from.dirty_of[old.unit];
+    const Dirty* const dirty = index == 0 ? nullptr : &from.dirty[index - 1];
+    u.stores = old.stores + (dirty == nullptr ? 0 : dirty->events.size());
+    for (std::uint64_t left = old.open; left != 0; left &= left - 1) {
+      const Image& image = old.images[lowest(left)];
+      Bytes bytes = image.bytes;
+      if (dirty != nullptr) {
+        overlay(bytes, dirty->written, dirty->base.data());
+        add_images(u, bytes, *dirty, image.survived);
+      } else {
+        overlay(bytes, old.written, unit_at(active_, old.unit));
+        add_image(u, bytes, image.survived);
+      }
+    }
+    finish(u);
   }
   ++active_;
   recording_ = active_ < deepest();
@@ -307,7 +491,7 @@ void Arena::leave() {
   recording_ = levels_[active_].recording;
   undecided_now_ = levels_[active_].undecided_of.data();
   undecided_count_ = 0;
-  for (const Undecided& u : levels_[active_].undecided) {
+  for (const Undecided& u : undecided(levels_[active_])) {
     undecided_count_ += levels_[active_].undecided_of[u.unit] != 0 ? 1U : 0U;
   }
 }
@@ -316,19 +500,23 @@ void Arena::begin(std::vector<Choice> path) {
   Level& level = levels_[active_];
   level.path = std::move(path);
   level.next_choice = 0;
-  for (std::size_t i = 0; i < level.undecided.size(); ++i) {
-    level.undecided[i].cuts = level.undecided[i].start;
-    level.undecided_of[level.undecided[i].unit] = static_cast<std::uint32_t>(i + 1);
-  }
   undecided_now_ = level.undecided_of.data();
-  undecided_count_ = level.undecided.size();
+  undecided_count_ = 0;
+  for (std::size_t i = 0; i < level.undecided_count; ++i) {
+    Undecided& u = level.undecided[i];
+    u.open = all_of(u.images.size());
+    u.written = 0;
+    if (u.images.size() == 1) continue;
+    level.undecided_of[u.unit] = static_cast<std::uint32_t>(i + 1);
+    ++undecided_count_;
+  }
   recording_ = active_ < deepest();
   lowest_beyond_ = false;
 }
 
 void Arena::end() {
   Level& level = levels_[active_];
-  for (const Undecided& u : level.undecided) level.undecided_of[u.unit] = 0;
+  for (const Undecided& u : undecided(level)) level.undecided_of[u.unit] = 0;
   undecided_count_ = 0;
   for (const Saved& saved : level.undo) {
     level.touched[saved.unit] = 0;
@@ -358,8 +546,11 @@ std::uint64_t Arena::state_hash() const {
     }
     hash += one;
   }
-  for (const Undecided& u : level.undecided) {
-    if (level.undecided_of[u.unit] != 0) hash += mix(mix(11, u.unit), u.cuts);
+  for (std::size_t i = 0; i < level.undecided_count; ++i) {
+    const Undecided& u = level.undecided[i];
+    if (level.undecided_of[u.unit] == 0) continue;
+    const std::uint32_t dirty = level.dirty_of[u.unit];
+    hash += mix(mix(u.id, u.open), dirty == 0 ? u.written : level.dirty[dirty - 1].written);
   }
   return hash;
 }
@@ -398,38 +589,32 @@ std::string Arena::audit(bool everything, std::size_t bytes) {
   return {};
 }
 
-std::uint64_t Arena::images() const {
+std::uint64_t Arena::images() {
   std::uint64_t product = 1;
-  for (const Undecided& u : levels_[active_].undecided) {
-    const auto cuts = static_cast<std::uint64_t>(std::popcount(u.start));
-    if (product > (std::uint64_t{1} << 62) / cuts) return ~std::uint64_t{0};
-    product *= cuts;
+  for (const Undecided& u : undecided(levels_[active_])) {
+    if (product > (std::uint64_t{1} << 62) / u.images.size()) return ~std::uint64_t{0};
+    product *= u.images.size();
   }
   return product;
 }
 
 void Arena::choose_image(std::uint64_t number) {
-  for (Undecided& u : levels_[active_].undecided) {
-    const auto cuts = static_cast<std::uint64_t>(std::popcount(u.start));
-    std::uint64_t left = u.start;
-    for (std::uint64_t skip = number % cuts; skip != 0; --skip) left &= left - 1;
-    number /= cuts;
-    u.cuts = left & ~(left - 1);
+  for (Undecided& u : undecided(levels_[active_])) {
+    u.open = std::uint64_t{1} << number % u.images.size();
+    number /= u.images.size();
     fill(u);
     levels_[active_].undecided_of[u.unit] = 0;
   }
   undecided_count_ = 0;
 }
 
-std::string Arena::describe_lost() const {
+std::string Arena::describe_lost() {
   std::string text;
-  for (const Undecided& u : levels_[active_].undecided) {
-    const auto stores = u.history->events.size();
-    const bool open = levels_[active_].undecided_of[u.unit] != 0;
-    const auto least = static_cast<std::size_t>(std::countr_zero(u.cuts));
-    text += fmt::format(
-        "  offset {:#x}: {} of {} unsynced stores survived{}\n", u.unit * model_.unit, least,
-        stores, open && !std::has_single_bit(u.cuts) ? " at least (not looked at further)" : "");
+  for (const Undecided& u : undecided(levels_[active_])) {
+    if (u.stores == 0) continue;
+    text += fmt::format("  offset {:#x}: {} of {} unsynced stores survived{}\n",
+                        u.unit * model_.unit, u.images[lowest(u.open)].survived, u.stores,
+                        std::has_single_bit(u.open) ? "" : " at least (not looked at further)");
   }
   return text;
 }

@@ -3,15 +3,18 @@
 // Levels: the workload runs on level 0. At a crash point of level k, recovery runs on level k + 1,
 // whose memory is what of level k is durable; lines (the units of failure) that hold unsynced
 // stores are undecided there. A read of an undecided unit by recovery decides as much as the read
-// can see: the cuts of its store history are grouped by the bytes read, one group is chosen, and
-// the memory is filled before the load happens.
+// can see: the images that the unit may have are grouped by the bytes read, one group is chosen,
+// and the memory is filled before the load happens. A write decides nothing: what it covers is the
+// same in all images from then on.
 //
 // Not thread-safe: everything happens on one thread.
 // Invariants
 //   V1. Between executions the memory of level k + 1 and of every deeper level equals what is
 //       durable in level k.
-//   V2. A unit is written in level k >= 1 only after it was decided, and saved for the undo.
+//   V2. A unit is written in level k >= 1 only after it was saved for the undo.
 //   V3. Memory of a unit = its base and all its events; where it is not, a store escaped the hooks.
+//   V4. Memory of an undecided unit = the oldest of its possible images, and the bytes that were
+//       written since; below, the durable ones of those.
 #pragma once
 
 #include <array>
@@ -25,8 +28,10 @@ namespace everleaf::crash {
 
 inline constexpr std::size_t kMostLevels = 4;
 inline constexpr unsigned kMostThreads = 8;  // simulated
+inline constexpr unsigned kAnyThread = kMostThreads;
 inline constexpr std::size_t kUnitMost = 64;
-inline constexpr std::size_t kMostEvents = 63;  // a set of cuts is one word
+inline constexpr std::size_t kMostEvents = 63;
+inline constexpr std::size_t kMostImages = 64;  // of a unit: a set of them is one word
 
 // How much fails together, and what is lost.
 struct Model {
@@ -37,12 +42,13 @@ struct Model {
 struct Event {
   std::uint8_t at;
   std::uint8_t size;  // at most 8
+  std::uint8_t thread;
   std::uint64_t value;
   const void* pc;
   std::uint64_t number;  // in the order of stores
 };
 
-// A decision of an execution: which group of cuts a read saw.
+// A decision of an execution: which group of images a read saw.
 struct Choice {
   std::uint32_t pick;
   std::uint32_t count;  // 0: not known; the pick is taken modulo the count that it meets
@@ -70,10 +76,32 @@ class Arena {
     if (last - first > 1 || (undecided_now_[first] | undecided_now_[last]) != 0) decide(at, bytes);
   }
   void will_write(std::size_t at, std::size_t bytes);
-  void wrote(std::size_t at, std::size_t bytes, const void* pc);
+  void wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned thread);
   void flushed(std::size_t at, std::size_t bytes, unsigned thread);
   // The fence's effect: what the same thread flushed is durable.
   void fenced(unsigned thread);
+
+  // Stores of other threads to these bytes that a crash can still lose.
+  struct Unsynced {
+    std::uint32_t unit;
+    std::uint64_t number;
+  };
+  void unsynced(std::size_t at, std::size_t bytes, unsigned thread,
+                std::vector<Unsynced>& out) const;
+  [[nodiscard]] bool still(const Unsynced& store) const;
+  // Whether the thread flushed something that its next fence makes durable.
+  [[nodiscard]] bool flushing(unsigned thread) const {
+    return !levels_[active_].noted[thread].empty();
+  }
+
+  // --- Checksums (base::Verification) ---
+  // All images in which the named bytes are not the newest are one outcome: torn. Of n undecided
+  // units, the i-th choice is: those before i are newest, unit i is not, those after it stay open;
+  // the last choice: all are newest. It is assumed that no torn image fits the checksum; where one
+  // does, it is followed with everything but unit i newest.
+  void verify_over(std::size_t at, std::size_t bytes);
+  void verify_begin();
+  void verify_end(bool whole);
 
   // --- Executions ---
   // From here to leave(): level + 1 is active, its units undecided as the crash leaves them.
@@ -105,10 +133,10 @@ class Arena {
   [[nodiscard]] std::string audit(bool everything, std::size_t bytes);
 
   // Images that a crash of the active level can leave, saturating; and one of them by its number.
-  [[nodiscard]] std::uint64_t images() const;
+  [[nodiscard]] std::uint64_t images();
   void choose_image(std::uint64_t number);
 
-  [[nodiscard]] std::string describe_lost() const;
+  [[nodiscard]] std::string describe_lost();
   [[nodiscard]] const void* last_store() const { return last_store_; }
   [[nodiscard]] std::uint64_t merged() const { return merged_; }
   [[nodiscard]] std::uint64_t stores() const { return stores_; }
@@ -117,18 +145,26 @@ class Arena {
   using Bytes = std::array<std::byte, kUnitMost>;
   struct Dirty {  // a unit with unsynced stores
     std::uint32_t unit = 0;
-    alignas(8) Bytes base{};
+    alignas(8) Bytes base{};    // durable; of an undecided unit, on its oldest image
+    std::uint64_t written = 0;  // bytes of the base that do not come from that image
     std::vector<Event> events;
   };
   struct Note {  // flushed: the unit's events up to this number
     std::uint32_t unit;
     std::uint64_t number;
   };
+  struct Image {
+    alignas(8) Bytes bytes;
+    std::uint8_t survived;  // stores
+  };
   struct Undecided {
-    std::uint32_t unit;
-    const Dirty* history;
-    std::uint64_t start;  // cuts at the beginning of the execution
-    std::uint64_t cuts;
+    std::uint32_t unit = 0;
+    std::vector<Image> images;   // distinct, the oldest first
+    std::uint64_t id = 0;        // hash of them
+    std::size_t stores = 0;      // unsynced at the crash
+    std::uint64_t open = 0;      // a set of images
+    std::uint64_t written = 0;   // bytes, since the crash
+    std::uint32_t verified = 0;  // 1 + index of verified_
   };
   struct Saved {
     std::uint32_t unit;
@@ -141,25 +177,40 @@ class Arena {
     std::vector<Dirty> dirty;
     std::size_t dirty_count = 0;
     std::array<std::vector<Note>, kMostThreads> noted;
-    std::uint64_t events = 0;  // so far
-    std::vector<Undecided> undecided;
+    std::uint64_t events = 0;          // so far
+    std::vector<Undecided> undecided;  // the first undecided_count: the rest keeps its memory
+    std::size_t undecided_count = 0;
     std::vector<Saved> undo;
     std::vector<Choice> path;
     std::size_t next_choice = 0;
     bool recording = true;
   };
 
+  struct Verified {        // a unit that a checksum covers
+    std::uint32_t index;   // of undecided
+    std::uint64_t newest;  // images whose covered bytes are the newest
+  };
   void decide(std::size_t at, std::size_t bytes);
+  void cover(std::uint32_t index, std::size_t from, std::size_t to);
+  void decided(const Undecided& u);
   void decide_unit(Undecided& u, std::size_t from, std::size_t to);
   std::uint32_t choose(std::uint32_t count);
   void touch(std::uint32_t unit);
   void fill(const Undecided& u);
+  Undecided& add_undecided(Level& level, std::uint32_t unit);
+  void add_image(Undecided& u, const Bytes& bytes, std::size_t survived);
+  void add_images(Undecided& u, const Bytes& base, const Dirty& dirty, std::size_t before);
+  static void finish(Undecided& u);
+  [[nodiscard]] std::span<Undecided> undecided(Level& level) const {
+    return {level.undecided.data(), level.undecided_count};
+  }
   void put(std::uint32_t unit, const std::byte* bytes, std::size_t from_level);
   Dirty& dirty_unit(std::uint32_t unit);
   void drop_dirty(Level& level, std::uint32_t unit);
-  void add_event(std::uint32_t unit, std::size_t at, std::size_t size, const void* pc);
+  void add_event(std::uint32_t unit, std::size_t at, std::size_t size, const void* pc,
+                 unsigned thread);
   static void apply(const Event& event, std::byte* bytes);
-  void image(const Undecided& u, unsigned cut, std::byte* bytes) const;
+  static std::uint64_t bytes_of(const Event& event);
   [[nodiscard]] std::byte* unit_at(std::size_t level, std::uint32_t unit) const {
     return base(level) + unit * model_.unit;
   }
@@ -173,6 +224,9 @@ class Arena {
   std::size_t active_ = 0;
   const std::uint32_t* undecided_now_ = nullptr;  // undecided_of of the active level
   std::size_t undecided_count_ = 0;               // of the active level
+  std::vector<Verified> verified_;
+  std::size_t torn_ = 0;       // the one of verified_ that is not newest
+  std::size_t set_aside_ = 0;  // undecided_count_ while a checksum is computed
   bool recording_ = true;
   std::size_t beyond_ = ~std::size_t{0};
   bool lowest_beyond_ = false;

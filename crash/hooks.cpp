@@ -1,6 +1,7 @@
 // The entry points that `-fsanitize=thread` calls in the observed build, and the wrapped memory
 // functions. An access outside the arena costs a subtraction and a comparison.
 #include <cstring>
+#include <string_view>
 
 #include "recorder.hpp"
 #include "threads/scheduler.hpp"
@@ -50,29 +51,59 @@ inline void before_atomic(const volatile T* address, bool stores, bool shared = 
   if (Scheduler::active() != nullptr && (inside || shared)) g_recorder->schedule();
   if (!inside) return;
   g_recorder->settle();
-  g_recorder->read(offset_of(address), sizeof(T));
+  // An exchange keeps what it does not change.
+  g_recorder->read(offset_of(address), sizeof(T), !stores);
   if (stores) g_recorder->before_store(offset_of(address), sizeof(T));
 }
 
 template <class T>
-inline void after_atomic(const volatile T* address, const void* pc) {
-  if (watched(address)) g_recorder->after_store(offset_of(address), sizeof(T), pc);
+inline void after_atomic(const volatile T* address, const void* pc, bool bits) {
+  if (watched(address)) g_recorder->after_store(offset_of(address), sizeof(T), pc, bits);
+}
+
+// Bits of a word that have different owners.
+constexpr bool of_bits(std::string_view name) {
+  return name == "fetch_or" || name == "fetch_and";
 }
 
 template <class T, class F>
-inline auto store_atomic(volatile T* address, const void* pc, F&& access, bool shared = true) {
+inline auto store_atomic(volatile T* address, const void* pc, F&& access, bool shared = true,
+                         bool bits = false) {
   before_atomic(address, true, shared);
   if constexpr (std::is_void_v<decltype(access())>) {
     access();
-    after_atomic(address, pc);
+    after_atomic(address, pc, bits);
   } else {
     const auto result = access();
-    after_atomic(address, pc);
+    after_atomic(address, pc, bits);
     return result;
   }
 }
 
 }  // namespace
+// What observed/base/seam.hpp calls.
+namespace seam {
+void verify_over(const void* from, std::size_t bytes) noexcept;
+void verify_begin() noexcept;
+void verify_end(bool whole) noexcept;
+void reads_discarded() noexcept;
+
+void verify_over(const void* from, std::size_t bytes) noexcept {
+  if (watched(from)) g_recorder->arena().verify_over(offset_of(from), bytes);
+}
+void verify_begin() noexcept {
+  if (g_recorder == nullptr) return;
+  g_recorder->settle();
+  g_recorder->arena().verify_begin();
+}
+void verify_end(bool whole) noexcept {
+  if (g_recorder != nullptr) g_recorder->arena().verify_end(whole);
+}
+void reads_discarded() noexcept {
+  if (g_recorder != nullptr) g_recorder->forget_reads();
+}
+}  // namespace seam
+
 }  // namespace everleaf::crash
 
 using everleaf::crash::g_recorder;
@@ -130,7 +161,9 @@ __extension__ typedef unsigned __int128 everleaf_a128;
 #define EVERLEAF_RMW(bits, name, builtin)                                                         \
   everleaf_a##bits __tsan_atomic##bits##_##name(volatile everleaf_a##bits* p, everleaf_a##bits v, \
                                                 int) {                                            \
-    return store_atomic(p, EVERLEAF_PC, [&] { return builtin(p, v, __ATOMIC_SEQ_CST); });         \
+    return store_atomic(                                                                          \
+        p, EVERLEAF_PC, [&] { return builtin(p, v, __ATOMIC_SEQ_CST); }, true,                    \
+        everleaf::crash::of_bits(#name));                                                         \
   }
 #define EVERLEAF_CAS(bits, name)                                                                \
   int __tsan_atomic##bits##_compare_exchange_##name(volatile everleaf_a##bits* p,               \

@@ -61,15 +61,28 @@ void Recorder::fencing(pmem::Site site) {
       crasher->escaped(wrong);
     }
   }
+  if (dependencies && arena_.flushing(thread()) && crasher != nullptr) {
+    if (const std::string what = depends(); !what.empty())
+      crasher->escaped("a fence makes durable what was written after reading " + what);
+  }
   if (arena_.crashable() && !arena_.model().all_survive && crasher != nullptr) {
     crasher->crash_point();
   }
   arena_.fenced(thread());
 }
 
-void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc) {
+std::string Recorder::depends() const {
+  for (const Arena::Unsynced& store : saw_[thread()]) {
+    if (!arena_.still(store)) continue;
+    return fmt::format("another thread's store to the unit at offset {:#x}, which a crash can lose",
+                       store.unit * arena_.model().unit);
+  }
+  return {};
+}
+
+void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by) {
   if (meter != nullptr) meter->stored(at, bytes);
-  arena_.wrote(at, bytes, pc);
+  arena_.wrote(at, bytes, pc, by);
   if (arena_.model().all_survive && arena_.crashable() && crasher != nullptr) {
     crasher->crash_point();
   }
@@ -78,7 +91,7 @@ void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc) {
 void Recorder::settle_pending() {
   const std::size_t bytes = pending_bytes_;
   pending_bytes_ = 0;
-  stored(pending_at_, bytes, pending_pc_);
+  stored(pending_at_, bytes, pending_pc_, thread());
 }
 
 void Recorder::write(std::size_t at, std::size_t bytes, const void* pc) {
@@ -95,8 +108,8 @@ void Recorder::before_store(std::size_t at, std::size_t bytes) {
   arena_.will_write(at, bytes);
 }
 
-void Recorder::after_store(std::size_t at, std::size_t bytes, const void* pc) {
-  stored(at, bytes, pc);
+void Recorder::after_store(std::size_t at, std::size_t bytes, const void* pc, bool bits) {
+  stored(at, bytes, pc, bits ? kAnyThread : thread());
 }
 
 void Recorder::runaway() const {

@@ -1,6 +1,7 @@
 // Between the hooks and the arena: pending stores, sites, crash points, counters.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "arena.hpp"
 #include "meter.hpp"
+#include "pmem/format.hpp"
 #include "pmem/medium.hpp"
 
 namespace everleaf::crash {
@@ -45,9 +47,11 @@ class Recorder final : public pmem::Observer {
   void fencing(pmem::Site site) override;
 
   // --- Hooks ---
-  void read(std::size_t at, std::size_t bytes) {
+  void read(std::size_t at, std::size_t bytes, bool only_read = true) {
     if (++events_ > limit_) runaway();
     if (meter != nullptr) meter->read(at, bytes);
+    if (only_read && dependencies && !of_allocator(at))
+      arena_.unsynced(at, bytes, thread(), saw_[thread()]);
     arena_.will_read(at, bytes);
   }
   void write(std::size_t at, std::size_t bytes, const void* pc);
@@ -56,7 +60,8 @@ class Recorder final : public pmem::Observer {
   }
   // A store whose value is there at once: atomics and copies.
   void before_store(std::size_t at, std::size_t bytes);
-  void after_store(std::size_t at, std::size_t bytes, const void* pc);
+  // `bits`: only bits of its own; who reads the word does not depend on it.
+  void after_store(std::size_t at, std::size_t bytes, const void* pc, bool bits = false);
 
   // Another simulated thread may run first.
   void schedule();
@@ -69,7 +74,13 @@ class Recorder final : public pmem::Observer {
     limit_ = events;
   }
 
+  // What a call of the current thread has read so far of others' stores that a crash can still
+  // lose; empty: nothing.
+  void forget_reads() { saw_[thread()].clear(); }
+  [[nodiscard]] std::string depends() const;
+
   Crasher* crasher = nullptr;
+  bool dependencies = false;  // look for them: simulated threads on a strict tree
   Meter* meter = nullptr;
   bool collect_sites = false;
   std::map<SiteId, std::uint64_t> sites;
@@ -86,12 +97,18 @@ class Recorder final : public pmem::Observer {
 
  private:
   [[nodiscard]] static unsigned thread();
+  // The frontier and slab headers: bounds are checked against them, nothing is made of them.
+  [[nodiscard]] static bool of_allocator(std::size_t at) {
+    return at >= pmem::kHeapAt ? at % pmem::kSlabBytes < pmem::kLine
+                               : at >= pmem::kStateAt && at < pmem::kDirectoryAt;
+  }
   void settle_pending();
-  void stored(std::size_t at, std::size_t bytes, const void* pc);
+  void stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by);
   bool drop(const pmem::Site& site, Act act);
   [[noreturn]] void runaway() const;
 
   Arena& arena_;
+  std::array<std::vector<Arena::Unsynced>, kMostThreads> saw_;
   pmem::Site last_site_;
   std::size_t pending_at_ = 0;
   std::size_t pending_bytes_ = 0;

@@ -213,11 +213,6 @@ class Run final : Crasher {
     returned();
   }
 
-  static bool is_buffered(std::string_view spec) {
-    const auto row = std::ranges::find(trees(), spec.substr(0, spec.find(':')), &TreeInfo::name);
-    return row != trees().end() && row->durability == Durability::buffered;
-  }
-
   void write(const Op& op) {
     const Owned key = make_key<K>(op.key);
     const auto at = std::ranges::lower_bound(after_, key, {}, &Entry<K>::key);

@@ -177,4 +177,9 @@ std::string make_key<Bytes>(std::uint64_t number) {
   return key;
 }
 
+bool is_buffered(std::string_view spec) {
+  const auto row = std::ranges::find(trees(), spec.substr(0, spec.find(':')), &TreeInfo::name);
+  return row != trees().end() && row->durability == Durability::buffered;
+}
+
 }  // namespace everleaf::crash

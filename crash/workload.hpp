@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <everleaf/index.hpp>
@@ -146,5 +147,8 @@ class Random {  // splitmix64
  private:
   std::uint64_t state_;
 };
+
+// Whether the spec names a buffered tree of the registry.
+bool is_buffered(std::string_view spec);
 
 }  // namespace everleaf::crash

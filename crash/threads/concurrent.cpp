@@ -181,8 +181,10 @@ class Concurrent final : Crasher {
       });
     }
     quiet_ = !config_.crashes;
+    recorder_.dependencies = strict_;
     Trace trace = scheduler_.run(bodies, policy, kMostPoints);
     quiet_ = true;
+    recorder_.dependencies = false;
     if (!trace.stuck.empty()) {
       fail(trace.stuck);
       return trace;
@@ -200,6 +202,7 @@ class Concurrent final : Crasher {
     const Owned key = make_key<K>(call.key);
     Outcome outcome = Outcome::done;
     std::uint64_t value = call.value;
+    recorder_.forget_reads();
     switch (call.kind) {
       case Call::Kind::insert:
         outcome = index.insert(key, value);
@@ -224,6 +227,7 @@ class Concurrent final : Crasher {
     call.outcome = outcome;
     call.value = value;
     call.returned = ++clock_;
+    answered();
     if (!quiet_) crash_point();  // what it was told must survive from here on
   }
 
@@ -231,8 +235,10 @@ class Concurrent final : Crasher {
     const std::uint64_t invoked = ++clock_;
     std::vector<Entry<K>> out;
     const Owned from = make_key<K>(asked.key);
+    recorder_.forget_reads();
     const Outcome outcome = index.scan(from, ~std::size_t{0}, out);
     const std::uint64_t returned = ++clock_;
+    answered();
     if (outcome != Outcome::done || !std::ranges::is_sorted(out, {}, &Entry<K>::key)) {
       return fail(fmt::format("scan({}) answers '{}', or not in order", asked.key,
                               everleaf::to_string(outcome)));
@@ -251,6 +257,12 @@ class Concurrent final : Crasher {
     if (!quiet_) crash_point();
   }
 
+  void answered() {
+    if (!recorder_.dependencies) return;
+    if (const std::string what = recorder_.depends(); !what.empty())
+      fail("a call answers after reading " + what);
+  }
+
   [[nodiscard]] bool used(std::uint32_t key) const {
     if (std::ranges::find(config_.program.preload, key) != config_.program.preload.end())
       return true;
@@ -267,6 +279,7 @@ class Concurrent final : Crasher {
     if (!seen_.insert(arena_.state_hash() * 31 + history_hash()).second) return;
     ++report_.crash_points;
     const Scheduler::Pause pause;
+    recorder_.dependencies = false;
     arena_.enter();
     recorder_.switch_level();
     std::vector<Choice> path;
@@ -281,6 +294,7 @@ class Concurrent final : Crasher {
     arena_.leave();
     recorder_.switch_level();
     recorder_.allow(kMostEvents);
+    recorder_.dependencies = strict_;
   }
 
   void recover() {
@@ -350,6 +364,7 @@ class Concurrent final : Crasher {
 
   static constexpr std::uint32_t kMostKeys = 64;
   const ConcurrentConfig& config_;
+  const bool strict_ = !is_buffered(config_.spec);
   Arena arena_;
   Recorder recorder_;
   Scheduler scheduler_;

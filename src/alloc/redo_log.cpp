@@ -1,6 +1,7 @@
 #include "alloc/redo_log.hpp"
 
 #include <bit>
+#include <cstring>
 #include <string>
 
 #define XXH_INLINE_ALL
@@ -19,7 +20,6 @@ constexpr std::uint64_t kOpMask = 7;
 // Of one record, more than the largest key record and the nodes of a split: hostile records must
 // not make recovery hash for hours.
 constexpr std::uint64_t kMostCovered = 2 * kMaxKeyBytes;
-constexpr unsigned kCountShift = 56;
 static_assert(Redo::kMax < 256);
 
 Offset offset_of(const Redo::Entry& entry) {
@@ -33,13 +33,18 @@ Redo::Op op_of(const Redo::Entry& entry) {
 }  // namespace
 
 // The entries are legal: covered bytes lie in the pool.
-std::uint64_t RedoLog::checksum_of(Word head, std::span<const Redo::Entry> entries) const {
-  std::uint64_t sum = XXH3_64bits_withSeed(entries.data(), entries.size_bytes(), head);
+std::uint64_t RedoLog::content_of(std::span<const Redo::Entry> entries) const {
+  std::uint64_t sum = 0;
   for (const Redo::Entry& entry : entries) {
     if (op_of(entry) != Redo::Op::cover) continue;
     sum = XXH3_64bits_withSeed(medium_.at(offset_of(entry)), entry.value, sum);
   }
   return sum;
+}
+
+std::uint64_t RedoLog::checksum_of(const Word* words, std::size_t count) {
+  return XXH3_64bits_withSeed(words + kContentWord, bytes_of(count) - kContentWord * sizeof(Word),
+                              words[0]);
 }
 
 std::size_t RedoLog::claim_lane() {
@@ -86,14 +91,13 @@ Outcome RedoLog::commit(const Redo& record) {
   Word* const words = lane(index);
   const Word head = static_cast<Word>(entries.size()) << kCountShift |
                     sequence_.fetch_add(1, std::memory_order_relaxed);
-  // R1. Plain stores: the lane is this thread's alone.
-  words[1] = checksum_of(head, entries);
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    words[2 + 2 * i] = entries[i].where;
-    words[3 + 2 * i] = entries[i].value;
-  }
+  // R1. Plain stores: the lane is this thread's alone. Whatever of them a crash keeps, word 0
+  // included, does not fit the checksum before all are there.
   words[0] = head;
-  const std::size_t bytes = 16 + entries.size_bytes();
+  words[kContentWord] = content_of(entries);
+  std::memcpy(words + kEntriesWord, entries.data(), entries.size_bytes());
+  words[1] = checksum_of(words, entries.size());
+  const std::size_t bytes = bytes_of(entries.size());
   medium_.count_heap_written(bytes + 8);
   medium_.count_written(record.tree_bytes());
   medium_.flush(words, bytes);
@@ -137,6 +141,21 @@ void RedoLog::apply(std::span<const Redo::Entry> entries) {
   }
 }
 
+bool RedoLog::whole(const Word* words, std::span<const Redo::Entry> entries) const {
+  base::Verification record;
+  record.over(words + kContentWord, bytes_of(entries.size()) - kContentWord * sizeof(Word));
+  record.begin();
+  if (!record.end(words[1] == checksum_of(words, entries.size()))) return false;
+  // A hostile record fits its checksum, and may name anything.
+  if (!legal(entries)) return false;
+  base::Verification covered;
+  for (const Redo::Entry& entry : entries) {
+    if (op_of(entry) == Redo::Op::cover) covered.over(medium_.at(offset_of(entry)), entry.value);
+  }
+  covered.begin();
+  return covered.end(words[kContentWord] == content_of(entries));
+}
+
 Result<std::uint32_t> RedoLog::recover() {
   const auto failed = [] {
     return std::unexpected(Error{Code::io, "a write-back failed during recovery"});
@@ -148,11 +167,9 @@ Result<std::uint32_t> RedoLog::recover() {
     const Word head = words[0];
     if (head == 0 && words[1] == 0) continue;
     const std::size_t count = head >> kCountShift;
-    const bool fits = head != 0 && count <= Redo::kMax;
-    const std::span<const Redo::Entry> entries(reinterpret_cast<const Redo::Entry*>(words + 2),
-                                               fits ? count : 0);
-    // A torn record may name anything: it is followed only where it stays inside the pool.
-    if (fits && legal(entries) && words[1] == checksum_of(head, entries)) {
+    const std::size_t fits = head != 0 && count <= Redo::kMax ? count : 0;
+    const std::span entries(reinterpret_cast<const Redo::Entry*>(words + kEntriesWord), fits);
+    if (fits != 0 && whole(words, entries)) {
       apply(entries);
       ++applied;
       if (!medium_.fence()) return failed();  // as R2: a crash in recovery finds the record again

@@ -11,9 +11,10 @@
 // after it, recovery applies the record again: R2 is idempotent. R3 is durable before the caller
 // unlocks, so no record is ever older than a later change of the words that it names.
 //
-// Lane: word 0: 0, or count << 56 | sequence; word 1: XXH3 of word 0, the entries and the covered
-// bytes; then entries {offset | op, value}. Word 0 and the checksum must both fit the entries, so
-// torn and reordered write-backs (the `disk` domain) are noticed. What an old record leaves behind
+// Lane: word 0: 0, or count << 56 | sequence; word 1: XXH3 of word 0 and all that follows; word 2:
+// XXH3 of the covered bytes; then entries {offset | op, value}. Word 0 and the checksum must both
+// fit the entries, so torn and reordered write-backs (the `disk` domain) are noticed, before any
+// entry is followed. What an old record leaves behind
 // word 0 cannot come back under a new word 0: sequences are unique while the pool is open, and
 // recover() wipes the checksums of earlier times.
 //
@@ -43,7 +44,7 @@ class Redo {
     std::uint64_t where;  // offset of an aligned word, its low bits the Op
     std::uint64_t value;
   };
-  static constexpr std::size_t kMax = (pmem::kLaneBytes - 16) / sizeof(Entry);
+  static constexpr std::size_t kMax = (pmem::kLaneBytes - 24) / sizeof(Entry);
 
   // `bytes`: how many bytes of the word the algorithm changes (for N_w).
   void store(pmem::Offset word, std::uint64_t value, unsigned bytes = 8) {
@@ -80,6 +81,11 @@ class Redo {
 // Thread safety: commit() from any thread; waits while all lanes are busy.
 class RedoLog {
  public:
+  // Of a lane, see above.
+  static constexpr unsigned kCountShift = 56;
+  static constexpr std::size_t kContentWord = 2;
+  static constexpr std::size_t kEntriesWord = 3;
+
   explicit RedoLog(pmem::Medium& medium) : medium_(medium) {}
 
   // R1 to R3. The caller holds the locks of every word it stores; allocator bits need none.
@@ -94,9 +100,13 @@ class RedoLog {
 
  private:
   void apply(std::span<const Redo::Entry> entries);
-  [[nodiscard]] std::uint64_t checksum_of(pmem::Word head,
-                                          std::span<const Redo::Entry> entries) const;
+  [[nodiscard]] std::uint64_t content_of(std::span<const Redo::Entry> entries) const;
+  [[nodiscard]] static std::uint64_t checksum_of(const pmem::Word* words, std::size_t count);
+  [[nodiscard]] bool whole(const pmem::Word* words, std::span<const Redo::Entry> entries) const;
   [[nodiscard]] bool legal(std::span<const Redo::Entry> entries) const;
+  [[nodiscard]] static constexpr std::size_t bytes_of(std::size_t entries) {
+    return kEntriesWord * sizeof(pmem::Word) + entries * sizeof(Redo::Entry);
+  }
   [[nodiscard]] pmem::Word* lane(std::size_t index) const {
     return medium_.at<pmem::Word>(pmem::kLanesAt + index * pmem::kLaneBytes);
   }

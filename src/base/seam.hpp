@@ -1,8 +1,9 @@
-// The one seam for waiting, mutexes and time: a deterministic scheduler replaces this header by
-// include path and then steps every wait of the library.
+// The one seam for waiting, mutexes, time and checksums: a deterministic scheduler replaces this
+// header by include path and then steps every wait of the library.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <thread>
@@ -26,5 +27,18 @@ inline std::uint64_t now_ns() noexcept {
                                         std::chrono::steady_clock::now().time_since_epoch())
                                         .count());
 }
+
+// What this thread read is thrown away: an optimistic reader starts again.
+inline void reads_discarded() noexcept {}
+
+// A checksum over memory that a crash may have torn. The crash checker takes all torn images of it
+// for one; here it is nothing. begin() after all ranges are named, end() with the verdict, and
+// nothing else is read or written between them.
+class Verification {
+ public:
+  void over(const void*, std::size_t) noexcept {}
+  void begin() noexcept {}
+  bool end(bool whole) noexcept { return whole; }
+};
 
 }  // namespace everleaf::base

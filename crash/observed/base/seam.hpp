@@ -2,6 +2,7 @@
 // deterministic scheduler. Simulated threads have no time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 
@@ -9,6 +10,10 @@ namespace everleaf::crash::seam {
 void lock(const void* mutex, bool& held) noexcept;
 void unlock(const void* mutex, bool& held) noexcept;
 void wait(unsigned round) noexcept;
+void reads_discarded() noexcept;
+void verify_over(const void* from, std::size_t bytes) noexcept;
+void verify_begin() noexcept;
+void verify_end(bool whole) noexcept;
 }  // namespace everleaf::crash::seam
 
 namespace everleaf::base {
@@ -30,5 +35,19 @@ inline void wait_a_little(unsigned round) noexcept {
 inline std::uint64_t now_ns() noexcept {
   return 0;
 }
+
+inline void reads_discarded() noexcept {
+  crash::seam::reads_discarded();
+}
+
+class Verification {
+ public:
+  void over(const void* from, std::size_t bytes) noexcept { crash::seam::verify_over(from, bytes); }
+  void begin() noexcept { crash::seam::verify_begin(); }
+  bool end(bool whole) noexcept {
+    crash::seam::verify_end(whole);
+    return whole;
+  }
+};
 
 }  // namespace everleaf::base

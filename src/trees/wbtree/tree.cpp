@@ -63,6 +63,7 @@ Offset WbTree<Keys>::child_for(Offset offset, const Probe& probe, const base::Ve
 template <class Keys>
 typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Place& place) const {
   probe.bad = false;
+  base::reads_discarded();
   const base::VersionLock* above = &lock_of(c_.root_word);
   std::uint64_t above_version = above->begin();
   const Word root = pmem::load(root_word());
@@ -98,6 +99,7 @@ template <class Keys>
 typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Aim aim, Path& path) const {
   probe.bad = false;
   path.has_low = false;
+  base::reads_discarded();
   const base::VersionLock* above = &lock_of(c_.root_word);
   std::uint64_t above_version = path.root_version = above->begin();
   const Word root = pmem::load(root_word());

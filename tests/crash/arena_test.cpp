@@ -1,0 +1,178 @@
+#include "arena.hpp"
+
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace everleaf::crash {
+namespace {
+
+constexpr std::size_t kBytes = 4096;
+
+// What the hooks do for a store and a load.
+void store(Arena& arena, std::size_t at, std::uint64_t value, unsigned thread = 0) {
+  arena.will_write(at, sizeof value);
+  std::memcpy(arena.base(arena.level()) + at, &value, sizeof value);
+  arena.wrote(at, sizeof value, nullptr, thread);
+}
+
+std::uint64_t load(Arena& arena, std::size_t at) {
+  arena.will_read(at, sizeof(std::uint64_t));
+  std::uint64_t value = 0;
+  std::memcpy(&value, arena.base(arena.level()) + at, sizeof value);
+  return value;
+}
+
+// All executions of `recovery` after a crash here.
+template <class F>
+std::uint64_t after_a_crash(Arena& arena, F&& recovery) {
+  arena.enter();
+  std::vector<Choice> path;
+  std::uint64_t executions = 0;
+  do {
+    arena.begin(path);
+    recovery();
+    path = arena.path();
+    arena.end();
+    ++executions;
+  } while (Arena::advance(path));
+  arena.leave();
+  return executions;
+}
+
+TEST(Arena, AReadTellsTheImagesApart) {
+  Arena arena(kBytes, 2, {});
+  store(arena, 0, 1);
+  store(arena, 8, 2);   // the same line
+  store(arena, 64, 3);  // another one
+  std::set<std::vector<std::uint64_t>> seen;
+  const auto executions = after_a_crash(arena, [&] {
+    seen.insert({load(arena, 0), load(arena, 8), load(arena, 64)});
+  });
+  const std::set<std::vector<std::uint64_t>> expected{{0, 0, 0}, {1, 0, 0}, {1, 2, 0},
+                                                      {0, 0, 3}, {1, 0, 3}, {1, 2, 3}};
+  EXPECT_EQ(seen, expected);
+  EXPECT_EQ(executions, expected.size());
+}
+
+TEST(Arena, AFlushCountsWithTheFenceOfItsThread) {
+  Arena arena(kBytes, 2, {});
+  store(arena, 0, 1);
+  arena.flushed(0, 8, 0);
+  store(arena, 8, 2);
+  arena.fenced(1);
+  std::set<std::uint64_t> seen;
+  after_a_crash(arena, [&] { seen.insert(load(arena, 0)); });
+  EXPECT_EQ(seen, (std::set<std::uint64_t>{0, 1}));
+  arena.fenced(0);
+  seen.clear();
+  after_a_crash(arena, [&] { seen.insert(load(arena, 0) * 10 + load(arena, 8)); });
+  EXPECT_EQ(seen, (std::set<std::uint64_t>{10, 12}));
+}
+
+// What recovery overwrites it need not tell apart; what it does not, stays open.
+TEST(Arena, AWriteDecidesNothing) {
+  Arena arena(kBytes, 2, {});
+  store(arena, 0, 1);
+  store(arena, 8, 2);
+  std::set<std::uint64_t> seen;
+  const auto executions = after_a_crash(arena, [&] {
+    store(arena, 0, 7);
+    EXPECT_EQ(load(arena, 0), 7U);
+    seen.insert(load(arena, 8));
+    EXPECT_EQ(load(arena, 0), 7U);
+  });
+  EXPECT_EQ(seen, (std::set<std::uint64_t>{0, 2}));
+  EXPECT_EQ(executions, 2U);
+}
+
+// A crash of a recovery that wrote to an undecided line: both histories are open.
+TEST(Arena, HistoriesOfTwoCrashesMultiply) {
+  Arena arena(kBytes, 3, {});
+  store(arena, 0, 1);
+  store(arena, 8, 2);
+  std::set<std::vector<std::uint64_t>> seen;
+  after_a_crash(arena, [&] {
+    store(arena, 16, 3);
+    arena.flushed(16, 8, 0);
+    arena.fenced(0);
+    store(arena, 0, 4);
+    after_a_crash(arena, [&] { seen.insert({load(arena, 0), load(arena, 8), load(arena, 16)}); });
+  });
+  const std::set<std::vector<std::uint64_t>> expected{
+      {0, 0, 3}, {1, 0, 3}, {1, 2, 3}, {4, 0, 3}, {4, 2, 3}};
+  EXPECT_EQ(seen, expected);
+}
+
+// Over three lines: all newest, or which is the first that is not. What lies behind that one stays
+// open, and so does what the torn one holds.
+TEST(Arena, AChecksumIsWholeOrTorn) {
+  Arena arena(kBytes, 2, {});
+  for (const std::size_t line : {0, 64, 128}) {
+    store(arena, line, 1);
+    store(arena, line, 2);
+  }
+  std::uint64_t whole = 0;
+  std::set<std::vector<std::uint64_t>> torn;
+  const auto sum = [&] { return load(arena, 0) + load(arena, 64) + load(arena, 128); };
+  const auto executions = after_a_crash(arena, [&] {
+    arena.verify_over(0, 136);
+    arena.verify_begin();
+    const bool good = sum() == 6;
+    arena.verify_end(good);
+    if (good) {
+      ++whole;
+      EXPECT_EQ(sum(), 6U);
+    } else {
+      torn.insert({load(arena, 0), load(arena, 64), load(arena, 128)});
+    }
+  });
+  EXPECT_EQ(whole, 1U);
+  EXPECT_EQ(torn.size(), 26U);  // 3 x 3 x 3 images but the newest
+  EXPECT_EQ(executions, 27U);
+  const auto unread = after_a_crash(arena, [&] {
+    arena.verify_over(0, 136);
+    arena.verify_begin();
+    arena.verify_end(sum() == 6);
+  });
+  EXPECT_EQ(unread, 4U);
+}
+
+// A checksum that overlooks a line: its torn image is accepted, and seen.
+TEST(Arena, ABadChecksumIsFollowed) {
+  Arena arena(kBytes, 2, {});
+  store(arena, 0, 1);
+  store(arena, 64, 1);
+  bool seen = false;
+  after_a_crash(arena, [&] {
+    arena.verify_over(0, 72);
+    arena.verify_begin();
+    const bool good = load(arena, 0) == 1;
+    arena.verify_end(good);
+    seen = seen || (good && load(arena, 64) == 0);
+  });
+  EXPECT_TRUE(seen);
+}
+
+TEST(Arena, KnowsWhatOthersCanLose) {
+  Arena arena(kBytes, 2, {});
+  store(arena, 0, 1, 0);
+  store(arena, 8, 2, kAnyThread);
+  std::vector<Arena::Unsynced> seen;
+  arena.unsynced(0, 8, 0, seen);
+  EXPECT_TRUE(seen.empty());
+  arena.unsynced(8, 8, 1, seen);
+  EXPECT_TRUE(seen.empty());
+  arena.unsynced(0, 8, 1, seen);
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_TRUE(arena.still(seen[0]));
+  arena.flushed(0, 8, 0);
+  EXPECT_TRUE(arena.still(seen[0]));
+  arena.fenced(0);
+  EXPECT_FALSE(arena.still(seen[0]));
+}
+
+}  // namespace
+}  // namespace everleaf::crash
