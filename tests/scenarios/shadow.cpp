@@ -92,7 +92,8 @@ std::size_t Shadow::redo_blocks() const {
     for (const std::byte* const base : {std::as_const(durable_).data(), as_const_bytes(live)}) {
       std::array<pmem::Word, pmem::kLaneBytes / sizeof(pmem::Word)> words{};
       std::memcpy(words.data(), base + at, sizeof words);
-      const std::size_t entries = std::min<std::uint64_t>(words[0] >> alloc::RedoLog::kCountShift, alloc::Redo::kMax);
+      const std::size_t entries =
+          std::min<std::uint64_t>(words[0] >> alloc::RedoLog::kCountShift, alloc::Redo::kMax);
       std::size_t blocks = 0;
       for (std::size_t i = 0; i < entries; ++i) {
         blocks += static_cast<std::size_t>((words[alloc::RedoLog::kEntriesWord + 2 * i] & 7) != 0);
