@@ -1,6 +1,7 @@
 // A pool: one mapped file (or anonymous memory) that holds named indexes.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -44,6 +45,8 @@ struct PoolOptions {
   Mode mode = Mode::open_or_create;
   std::optional<Domain> domain;  // default: detected from the file's device and mapping
   bool emulate = false;          // allow a domain that the device does not give, to measure it
+  // Of buffered trees: 1 us to 10 s; 0: nobody steps the clock but sync() and advance_epoch().
+  std::chrono::nanoseconds epoch_length = std::chrono::milliseconds(50);
   std::uint64_t max_bytes = 0;  // cap on the file's size; 0: as far as the disk goes, at most 1 TiB
 };
 
@@ -70,6 +73,16 @@ struct PoolInfo {
   std::uint64_t block_bytes = 0;  // allocated blocks; walks every slab header
   std::uint64_t open_ns = 0;      // time from mapping to usable: header checks and recovery
   bool header_copy_damaged = false;
+};
+
+// The epochs of the buffered trees (docs/media-model.md). All zero in a pool without such trees.
+struct EpochInfo {
+  std::uint64_t now = 0;      // operations that begin now belong to it
+  std::uint64_t durable = 0;  // a crash loses nothing of it and of those before
+  std::uint64_t asked_ns = 0;
+  std::uint64_t mean_ns = 0;   // that the background thread sustained
+  std::uint64_t worst_ns = 0;
+  std::uint64_t lines = 0;     // written back so far
 };
 
 // Persistence work of all threads on this pool since it was opened. Exact when no operation runs.
@@ -121,6 +134,17 @@ class Pool {
   // Structure of every index, heap accounting (allocated = reachable, nothing owned twice), header
   // copies. O(pool). No writer may run meanwhile.
   [[nodiscard]] Result<CheckReport> check() const;
+
+  // --- Buffered trees ---
+  // Every operation on any of them that returned before is durable afterwards. O(changes of two
+  // epochs). done, or io_error.
+  Outcome sync();
+  // An operation that has returned belongs to epochs().now or an earlier one: who waits for that
+  // epoch acknowledges many operations at once. absent: the epoch has not begun.
+  Outcome wait_durable(std::uint64_t epoch);
+  [[nodiscard]] EpochInfo epochs() const;
+  // One step of the clock by hand: epochs().durable rises by one. done, or io_error.
+  Outcome advance_epoch();
 
   // Releases this handle. If it is the last one on the pool (no Index is left either), the file is
   // marked clean now and a failed write-back is the error; otherwise that happens, and an error is

@@ -2,7 +2,7 @@
 //
 //   0       header copy A (256 bytes used of 4096)
 //   4096    header copy B
-//   8192    state: one line that changes while the pool is in use
+//   8192    state: two lines that change while the pool is in use
 //   12288   directory: 63 entries of 256 bytes
 //   28672   64 redo lanes of 2048 bytes
 //   196608  heap: slabs of 64 KiB up to the frontier
@@ -64,8 +64,10 @@ static_assert(sizeof(Header) == 256 && offsetof(Header, uuid) == 40 &&
 struct PoolState {
   Word frontier;  // end of the slabs in use: nothing above it was ever written
   std::array<Word, 7> reserved;
+  Word clock;  // 64: epochs of the buffered trees (src/epoch); 0: never stepped
+  std::array<Word, 7> reserved_clock;
 };
-static_assert(sizeof(PoolState) == kLine);
+static_assert(sizeof(PoolState) == 2 * kLine && offsetof(PoolState, clock) == kLine);
 
 inline constexpr std::size_t kSpecBytes = 128;
 

@@ -4,6 +4,8 @@
 //   C1. An operation returns `done` only after the fence that makes it durable.
 //   C2. Nobody sees a change before that fence: version locks are released after it.
 //   C3. A refusal (out_of_space, key_too_long, ...) leaves durable and visible state as it was.
+// A buffered tree acknowledges by sync() and durable epochs (src/epoch/README.md): its memory comes
+// from epoch::Space, its writers are in a Section, and what they store is noted there.
 // A block (node, key record) is reserved, filled, flushed, and activated by the redo record that
 // links it; the record that unlinks it releases it; it is retired after the commit. A later store
 // whose values name blocks adds those blocks to the same record: that is the one place where intent
@@ -22,6 +24,7 @@
 #include "alloc/redo_log.hpp"
 #include "base/spec.hpp"
 #include "base/version_lock.hpp"
+#include "epoch/epochs.hpp"
 #include "pmem/medium.hpp"
 
 namespace everleaf::detail {
@@ -64,6 +67,7 @@ struct Context {
   alloc::Heap& heap;
   alloc::RedoLog& redo;
   alloc::Grace& grace;
+  epoch::Epochs* epochs;  // of buffered trees
   bool read_only;
   pmem::Offset root_word;  // the tree's word in the directory; 0 before the tree was created
 

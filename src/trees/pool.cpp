@@ -74,22 +74,35 @@ Result<void> match(const IndexInfo& info, std::string_view spec_text, KeyType ke
 
 }  // namespace
 
-PoolState::PoolState(std::unique_ptr<pmem::PoolFile> file)
+PoolState::PoolState(std::unique_ptr<pmem::PoolFile> file, std::chrono::nanoseconds epoch_length)
     : file_(std::move(file)),
       heap_(*file_),
       redo_(file_->medium()),
       grace_([this](pmem::Offset block) { heap_.recycle(block); }),
-      directory_(file_->medium()) {}
+      directory_(file_->medium()),
+      epoch_length_(epoch_length) {}
 
 Result<std::shared_ptr<PoolState>> PoolState::start(std::unique_ptr<pmem::PoolFile> file,
+                                                    const PoolOptions& options,
                                                     std::uint64_t started_ns) {
-  auto state = std::make_shared<PoolState>(std::move(file));
+  using std::chrono_literals::operator""us;
+  using std::chrono_literals::operator""s;
+  const auto length = options.epoch_length;
+  if (length.count() != 0 && (length < 1us || length > 10s)) {
+    return std::unexpected(
+        Error{Code::bad_argument, "an epoch lasts from 1 us to 10 s, or 0: stepped by hand"});
+  }
+  auto state = std::make_shared<PoolState>(std::move(file), length);
   auto replayed = state->redo_.recover();
   if (!replayed) {
     state->finished_ = true;  // leave the evidence as it is
     return std::unexpected(replayed.error());
   }
   state->replayed_ = *replayed;
+  if (auto rolled = state->roll_back(); !rolled) {
+    state->finished_ = true;
+    return std::unexpected(rolled.error());
+  }
   if (auto marked = state->file_->mark_open(); !marked) {
     state->finished_ = true;
     return std::unexpected(marked.error());
@@ -102,8 +115,59 @@ PoolState::~PoolState() {
   if (!finished_) (void)finish();
 }
 
+// All buffered indexes now: epochs that one of them still holds must not be taken for durable once
+// the clock has moved on.
+Result<void> PoolState::roll_back() {
+  if (file_->was_clean()) return {};
+  const base::MutexGuard guard(mutex_);
+  for (const auto& found : directory_.list(nullptr)) {
+    const auto resolved = resolve(found.info.spec);
+    if (!resolved || resolved->row->info.durability != Durability::buffered) continue;
+    auto open = load(found);
+    // A read-only pool has no clock that moves: the others can be read, this one says what it has.
+    if (!open && !file_->read_only()) {
+      return std::unexpected(Error{open.error().code, "index '" + found.info.name +
+                                                          "': " + open.error().message});
+    }
+  }
+  return {};
+}
+
+void PoolState::need_epochs(const tree::Registration& row) {
+  if (epochs_ || row.info.durability != Durability::buffered) return;
+  epochs_ = std::make_unique<epoch::Epochs>(file_->medium(), &file_->state().clock);
+  if (!file_->read_only()) epochs_->start(epoch_length_);
+}
+
+EpochInfo PoolState::epoch_info() const {
+  EpochInfo info;
+  const base::MutexGuard guard(mutex_);
+  if (!epochs_) return info;
+  const auto figures = epochs_->figures();
+  info.now = epochs_->now();
+  info.durable = epochs_->durable();
+  info.asked_ns = static_cast<std::uint64_t>(epoch_length_.count());
+  info.mean_ns = figures.mean_ns;
+  info.worst_ns = figures.worst_ns;
+  info.lines = figures.lines;
+  return info;
+}
+
+void PoolState::abandon() {
+  finished_ = true;
+  if (epochs_) epochs_->stop();
+}
+
+// A pool that is closed properly has no epoch that is not durable.
 Result<void> PoolState::finish() {
   finished_ = true;
+  if (epochs_ && !file_->read_only()) {
+    epochs_->stop();
+    if (epochs_->sync() != Outcome::done) {
+      return std::unexpected(
+          Error{Code::io, "a write-back failed; the pool will be recovered when it is opened"});
+    }
+  }
   return file_->mark_clean();
 }
 
@@ -133,6 +197,7 @@ Result<tree::Directory::Found> PoolState::create_index(std::string_view name, st
   auto root_word = directory_.prepare(found.info, record);
   if (!root_word) return std::unexpected(root_word.error());
   found.root_word = *root_word;
+  need_epochs(*resolved->row);
   const Outcome prepared = context(*root_word).with_space([&] {
     return resolved->row->factory.create(context(*root_word), resolved->canonical, key_type, record,
                                          blocks);
@@ -158,6 +223,7 @@ Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
               "index '" + found.info.name + "' is a " + found.info.spec +
                   ", which this release does not know: " + resolved.error().message});
   }
+  need_epochs(*resolved->row);
   Open open{found.info, nullptr, nullptr};
   const tree::Factory& factory = resolved->row->factory;
   if (found.info.key_type == KeyType::u64) {
@@ -305,7 +371,7 @@ Result<Pool> PoolAccess::open(const std::filesystem::path& path, const PoolOptio
   const std::uint64_t started_ns = base::now_ns();
   auto file = pmem::PoolFile::open(path, options, observer);
   if (!file) return std::unexpected(file.error());
-  auto state = detail::PoolState::start(std::move(*file), started_ns);
+  auto state = detail::PoolState::start(std::move(*file), options, started_ns);
   if (!state) {
     return std::unexpected(Error{state.error().code, path.string() + ": " + state.error().message});
   }
@@ -316,7 +382,7 @@ Result<Pool> PoolAccess::anonymous(const PoolOptions& options, pmem::Observer* o
   const std::uint64_t started_ns = base::now_ns();
   auto file = pmem::PoolFile::anonymous(options, observer);
   if (!file) return std::unexpected(file.error());
-  auto state = detail::PoolState::start(std::move(*file), started_ns);
+  auto state = detail::PoolState::start(std::move(*file), options, started_ns);
   if (!state) return std::unexpected(state.error());
   return Pool(std::move(*state));
 }
@@ -326,7 +392,7 @@ Result<Pool> PoolAccess::attach(std::byte* memory, std::uint64_t bytes, std::uin
   const std::uint64_t started_ns = base::now_ns();
   auto file = pmem::PoolFile::attach(memory, bytes, capacity, options, observer);
   if (!file) return std::unexpected(file.error());
-  auto state = detail::PoolState::start(std::move(*file), started_ns);
+  auto state = detail::PoolState::start(std::move(*file), options, started_ns);
   if (!state) return std::unexpected(state.error());
   return Pool(std::move(*state));
 }
@@ -336,7 +402,7 @@ Result<Pool> PoolAccess::format(std::byte* memory, std::uint64_t bytes, std::uin
   const std::uint64_t started_ns = base::now_ns();
   auto file = pmem::PoolFile::format(memory, bytes, capacity, options, observer);
   if (!file) return std::unexpected(file.error());
-  auto state = detail::PoolState::start(std::move(*file), started_ns);
+  auto state = detail::PoolState::start(std::move(*file), options, started_ns);
   if (!state) return std::unexpected(state.error());
   return Pool(std::move(*state));
 }
@@ -367,6 +433,19 @@ Counters Pool::counters() const {
 }
 Result<CheckReport> Pool::check() const {
   return state_->check();
+}
+
+Outcome Pool::sync() {
+  return state_->epochs() == nullptr ? Outcome::done : state_->epochs()->sync();
+}
+Outcome Pool::wait_durable(std::uint64_t epoch) {
+  return state_->epochs() == nullptr ? Outcome::absent : state_->epochs()->wait_durable(epoch);
+}
+EpochInfo Pool::epochs() const {
+  return state_->epoch_info();
+}
+Outcome Pool::advance_epoch() {
+  return state_->epochs() == nullptr ? Outcome::done : state_->epochs()->advance();
 }
 
 Result<void> Pool::close() {

@@ -18,10 +18,11 @@ namespace everleaf::detail {
 
 class PoolState {
  public:
-  // Recovers: replays redo records, then marks the pool open.
+  // Recovers: replays redo records, rolls buffered trees back, then marks the pool open.
   static Result<std::shared_ptr<PoolState>> start(std::unique_ptr<pmem::PoolFile> file,
+                                                  const PoolOptions& options,
                                                   std::uint64_t started_ns);
-  explicit PoolState(std::unique_ptr<pmem::PoolFile> file);
+  PoolState(std::unique_ptr<pmem::PoolFile> file, std::chrono::nanoseconds epoch_length);
   PoolState(const PoolState&) = delete;
   PoolState& operator=(const PoolState&) = delete;
   ~PoolState();
@@ -36,7 +37,14 @@ class PoolState {
   Result<CheckReport> check();
   Result<void> finish();
   // What the death of the process does: nothing is written any more.
-  void abandon() { finished_ = true; }
+  void abandon();
+
+  // Null: there is no buffered tree.
+  [[nodiscard]] epoch::Epochs* epochs() {
+    const base::MutexGuard guard(mutex_);
+    return epochs_.get();
+  }
+  [[nodiscard]] EpochInfo epoch_info() const;
 
   [[nodiscard]] pmem::Medium& medium() { return file_->medium(); }
   [[nodiscard]] alloc::Heap& heap() { return heap_; }
@@ -48,8 +56,10 @@ class PoolState {
     std::unique_ptr<Tree<Bytes>> bytes;
   };
   tree::Context context(pmem::Offset root_word) {
-    return {file_->medium(), heap_, redo_, grace_, file_->read_only(), root_word};
+    return {file_->medium(), heap_, redo_, grace_, epochs_.get(), file_->read_only(), root_word};
   }
+  void need_epochs(const tree::Registration& row);
+  Result<void> roll_back();
   Result<Open*> open_index(std::string_view name, std::string_view spec, KeyType key_type);
   Result<tree::Directory::Found> create_index(std::string_view name, std::string_view spec,
                                               KeyType key_type);
@@ -60,6 +70,8 @@ class PoolState {
   alloc::RedoLog redo_;
   alloc::Grace grace_;
   tree::Directory directory_;
+  const std::chrono::nanoseconds epoch_length_;
+  std::unique_ptr<epoch::Epochs> epochs_;  // with the first buffered tree
   std::uint32_t replayed_ = 0;
   std::uint64_t open_ns_ = 0;
   bool finished_ = false;

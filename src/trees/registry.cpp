@@ -2,6 +2,7 @@
 #include <array>
 #include <string>
 
+#include "trees/bdtree/register.hpp"
 #include "trees/contract.hpp"
 #include "trees/wbtree/register.hpp"
 
@@ -9,7 +10,7 @@ namespace everleaf {
 namespace tree {
 namespace {
 
-constexpr std::array kRegistry{wbtree::kRegistration};
+constexpr std::array kRegistry{wbtree::kRegistration, bdtree::kRegistration};
 
 constexpr auto kInfos = [] {
   std::array<TreeInfo, kRegistry.size()> infos{};

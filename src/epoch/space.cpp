@@ -1,0 +1,300 @@
+#include "epoch/space.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+namespace everleaf::epoch {
+namespace {
+
+using pmem::Offset;
+
+constexpr std::size_t kNone = ~std::size_t{0};
+
+// Multiples of 16 up to 128, then quarters of powers of two, as long as two blocks fit a chunk.
+constexpr auto kClasses = [] {
+  std::array<std::uint32_t, 48> classes{};
+  std::size_t n = 0;
+  for (std::uint32_t bytes = 16; bytes <= 128; bytes += 16) classes[n++] = bytes;
+  for (std::uint32_t power = 128; power < 8192; power *= 2) {
+    for (std::uint32_t i = 1; i <= 4; ++i) {
+      const std::uint32_t bytes = power + i * power / 4;
+      if (2 * bytes <= kChunkBytes) classes[n++] = bytes;
+    }
+  }
+  return classes;
+}();
+constexpr std::size_t kClassCount = [] {
+  std::size_t n = 0;
+  while (n < kClasses.size() && kClasses[n] != 0) ++n;
+  return n;
+}();
+
+std::size_t class_of(std::size_t bytes) {
+  const auto end = kClasses.begin() + kClassCount;
+  const auto at = std::lower_bound(kClasses.begin(), end, std::max<std::size_t>(bytes, 1));
+  return at == end ? kNone : static_cast<std::size_t>(at - kClasses.begin());
+}
+
+std::size_t chunks_for(std::size_t bytes) {
+  return (bytes + kChunkBytes - 1) / kChunkBytes;
+}
+
+std::uint32_t blocks_of(std::size_t size_class) {
+  return static_cast<std::uint32_t>(kChunkBytes / kClasses[size_class]);
+}
+
+}  // namespace
+
+Space::Space(pmem::Medium& medium, alloc::Heap& heap, alloc::RedoLog& redo, Offset table,
+             std::size_t entries)
+    : medium_(medium),
+      heap_(heap),
+      redo_(redo),
+      table_(table),
+      entries_(entries),
+      partial_(kClassCount) {}
+
+std::vector<Space::Run> Space::runs() const {
+  const base::MutexGuard guard(mutex_);
+  return runs_;
+}
+
+void Space::add_run(Offset at, std::uint64_t bytes) {
+  Run run{at, bytes, first_block(at), chunks_.size(), 0};
+  run.chunks = (at + bytes - run.first) / kChunkBytes;
+  runs_.insert(std::ranges::upper_bound(runs_, at, {}, &Run::at), run);
+  chunks_.resize(run.chunk + run.chunks);
+  for (std::size_t i = run.chunks; i-- > 0;) {
+    chunks_[run.chunk + i].at = run.first + i * kChunkBytes;
+    free_chunks_.push_back(static_cast<std::uint32_t>(run.chunk + i));
+  }
+}
+
+Outcome Space::open() {
+  const base::MutexGuard guard(mutex_);
+  for (std::size_t i = 0; i < entries_; ++i) {
+    const auto* const entry = medium_.at<Extent>(table_ + i * sizeof(Extent));
+    const std::uint64_t at = pmem::load(&entry->at);
+    const std::uint64_t bytes = pmem::load(&entry->bytes);
+    if (at == 0) continue;
+    // Allocated blocks do not overlap: the same one twice is the only way for extents to do so.
+    const bool known = std::ranges::find(runs_, at, &Run::at) != runs_.end();
+    if (known || bytes < kFirstExtentBytes || bytes > heap_.allocated_bytes(at)) {
+      return Outcome::corrupt;
+    }
+    add_run(at, bytes);
+  }
+  return runs_.empty() ? Outcome::corrupt : Outcome::done;
+}
+
+bool Space::find(Offset at, Found& found) const {
+  auto run = std::ranges::upper_bound(runs_, at, {}, &Run::first);
+  if (run == runs_.begin()) return false;
+  --run;
+  const std::uint64_t inside = at - run->first;
+  if (inside >= run->chunks * kChunkBytes) return false;
+  found = {run->chunk + inside / kChunkBytes, inside % kChunkBytes};
+  return true;
+}
+
+void Space::format(std::size_t chunk, std::uint8_t size_class) {
+  Chunk& c = chunks_[chunk];
+  c.size_class = size_class;
+  c.used = 0;
+  const std::size_t words = (blocks_of(size_class) + 63) / 64;
+  c.bits = std::make_unique<std::uint64_t[]>(words);
+  // Bits that are no blocks are taken.
+  if (const std::uint32_t rest = blocks_of(size_class) % 64; rest != 0) {
+    c.bits[words - 1] = ~std::uint64_t{0} << rest;
+  }
+}
+
+void Space::list(std::size_t chunk) {
+  Chunk& c = chunks_[chunk];
+  if (c.listed || c.used == blocks_of(c.size_class)) return;
+  c.listed = true;
+  partial_[c.size_class].push_back(static_cast<std::uint32_t>(chunk));
+}
+
+bool Space::claim(Offset at, std::size_t bytes) {
+  const base::MutexGuard guard(mutex_);
+  Found found{};
+  if (!find(at, found)) return false;
+  Chunk& c = chunks_[found.chunk];
+  const std::size_t size_class = class_of(bytes);
+  if (size_class == kNone) {
+    const std::size_t n = chunks_for(bytes);
+    Found last{};
+    if (found.offset != 0 || !find(at + n * kChunkBytes - 1, last) ||
+        last.chunk != found.chunk + n - 1) {
+      return false;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      if (chunks_[found.chunk + i].size_class != kFree) return false;
+    }
+    for (std::size_t i = 0; i < n; ++i) chunks_[found.chunk + i].size_class = kTail;
+    c.size_class = kHead;
+    c.used = static_cast<std::uint32_t>(n);
+    ++in_use_;
+    return true;
+  }
+  const std::size_t block = found.offset / kClasses[size_class];
+  if (found.offset % kClasses[size_class] != 0 || block >= blocks_of(size_class)) return false;
+  if (c.size_class == kFree) format(found.chunk, static_cast<std::uint8_t>(size_class));
+  if (c.size_class != size_class) return false;
+  const std::uint64_t bit = std::uint64_t{1} << block % 64;
+  if ((c.bits[block / 64] & bit) != 0) return false;
+  c.bits[block / 64] |= bit;
+  ++c.used;
+  ++in_use_;
+  list(found.chunk);
+  return true;
+}
+
+// The first of n free chunks in a row, marked as one block; kNone: there are none.
+std::size_t Space::take_chunks(std::size_t n) {
+  for (const Run& run : runs_) {
+    std::size_t free = 0;
+    for (std::size_t i = 0; i < run.chunks; ++i) {
+      free = chunks_[run.chunk + i].size_class == kFree ? free + 1 : 0;
+      if (free < n) continue;
+      const std::size_t first = run.chunk + i + 1 - n;
+      for (std::size_t k = 0; k < n; ++k) chunks_[first + k].size_class = kTail;
+      chunks_[first].size_class = kHead;
+      chunks_[first].used = static_cast<std::uint32_t>(n);
+      return first;
+    }
+  }
+  return kNone;
+}
+
+Offset Space::reserve(std::size_t bytes) {
+  const base::MutexGuard guard(mutex_);
+  const std::size_t size_class = class_of(bytes);
+  if (size_class == kNone) {
+    const std::size_t chunk = take_chunks(chunks_for(bytes));
+    if (chunk == kNone) return 0;
+    ++in_use_;
+    return chunks_[chunk].at;
+  }
+  auto& partial = partial_[size_class];
+  // Claims may have filled them.
+  while (!partial.empty() && chunks_[partial.back()].used == blocks_of(size_class)) {
+    chunks_[partial.back()].listed = false;
+    partial.pop_back();
+  }
+  if (partial.empty()) {
+    while (!free_chunks_.empty() && chunks_[free_chunks_.back()].size_class != kFree) {
+      free_chunks_.pop_back();
+    }
+    if (free_chunks_.empty()) return 0;
+    const std::uint32_t chunk = free_chunks_.back();
+    free_chunks_.pop_back();
+    format(chunk, static_cast<std::uint8_t>(size_class));
+    list(chunk);
+  }
+  const std::uint32_t chunk = partial.back();
+  Chunk& c = chunks_[chunk];
+  std::size_t word = 0;
+  while (c.bits[word] == ~std::uint64_t{0}) ++word;
+  const auto bit = static_cast<std::size_t>(std::countr_one(c.bits[word]));
+  c.bits[word] |= std::uint64_t{1} << bit;
+  ++in_use_;
+  if (++c.used == blocks_of(size_class)) {
+    partial.pop_back();
+    c.listed = false;
+  }
+  return c.at + (word * 64 + bit) * kClasses[size_class];
+}
+
+void Space::release_chunk(std::size_t chunk) {
+  chunks_[chunk].size_class = kFree;
+  chunks_[chunk].used = 0;
+  chunks_[chunk].bits.reset();
+  free_chunks_.push_back(static_cast<std::uint32_t>(chunk));
+}
+
+void Space::free(Offset at) {
+  const base::MutexGuard guard(mutex_);
+  Found found{};
+  if (!find(at, found)) return;
+  Chunk& c = chunks_[found.chunk];
+  --in_use_;
+  if (c.size_class == kHead) {
+    for (std::size_t n = c.used; n-- > 0;) release_chunk(found.chunk + n);
+    return;
+  }
+  const std::size_t block = found.offset / kClasses[c.size_class];
+  c.bits[block / 64] &= ~(std::uint64_t{1} << block % 64);
+  --c.used;
+  if (c.used == 0 && c.listed) {
+    // An empty chunk serves any class again.
+    std::erase(partial_[c.size_class], static_cast<std::uint32_t>(found.chunk));
+    c.listed = false;
+    release_chunk(found.chunk);
+    return;
+  }
+  list(found.chunk);
+}
+
+Outcome Space::grow(std::size_t bytes) {
+  const base::MutexGuard growing(growing_);
+  std::uint64_t total = 0;
+  std::size_t count = 0;
+  for (const Run& run : runs()) {
+    total += run.bytes;
+    ++count;
+  }
+  if (count == entries_) return Outcome::out_of_space;
+  Extent* entry = medium_.at<Extent>(table_);
+  while (pmem::load(&entry->at) != 0) ++entry;
+  // An eighth more each time: few extents, and never much too large.
+  const std::uint64_t least = chunks_for(bytes) * kChunkBytes + kBlockAlign;
+  const std::uint64_t wanted = std::max<std::uint64_t>(least, total / 8);
+  for (const std::uint64_t ask : {wanted, least}) {
+    // As much as the heap's block has.
+    constexpr std::uint64_t kSlab = pmem::kSlabBytes;
+    const std::uint64_t size = ask <= kFirstExtentBytes
+                                   ? kFirstExtentBytes
+                                   : (ask + alloc::kFirstBlockAt + kSlab - 1) / kSlab * kSlab -
+                                         alloc::kFirstBlockAt;
+    const Offset block = heap_.reserve(size);
+    if (block == 0) continue;
+    alloc::Redo record;
+    if (!heap_.activate(record, block)) return Outcome::corrupt;
+    record.store(medium_.offset_of(&entry->at), block);
+    record.store(medium_.offset_of(&entry->bytes), size);
+    const Outcome outcome = redo_.commit(record);
+    if (outcome == Outcome::done) {
+      const base::MutexGuard guard(mutex_);
+      add_run(block, size);
+    } else if (outcome != Outcome::io_error) {
+      heap_.recycle(block);
+    }
+    return outcome;
+  }
+  return medium_.failed() ? Outcome::io_error : Outcome::out_of_space;
+}
+
+std::uint64_t Space::bytes_owned() const {
+  std::uint64_t total = 0;
+  for (const Run& run : runs()) total += run.bytes;
+  return total;
+}
+
+std::uint64_t Space::blocks_in_use() const {
+  const base::MutexGuard guard(mutex_);
+  return in_use_;
+}
+
+std::uint64_t Space::dram_bytes() const {
+  const base::MutexGuard guard(mutex_);
+  std::uint64_t total = chunks_.capacity() * sizeof(Chunk);
+  for (const Chunk& c : chunks_) {
+    if (c.bits) total += (blocks_of(c.size_class) + 63) / 64 * 8;
+  }
+  return total;
+}
+
+}  // namespace everleaf::epoch

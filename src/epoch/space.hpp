@@ -1,0 +1,113 @@
+// Memory without durable state of its own, for structures on epochs (README.md, "Space").
+//
+// Thread safety: all methods from any thread, but for open() and claim().
+// Invariants
+//   S1. A block is handed out at most once until free().
+//   S2. Extents are durable and owned by the structure before anything of them is handed out.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <everleaf/result.hpp>
+
+#include "alloc/heap.hpp"
+#include "alloc/redo_log.hpp"
+#include "base/seam.hpp"
+#include "pmem/medium.hpp"
+
+namespace everleaf::epoch {
+
+// In the structure's root block. A free entry is zero; both words are set by one redo record.
+struct Extent {
+  pmem::Word at;
+  pmem::Word bytes;
+};
+
+inline constexpr std::size_t kChunkBytes = 16128;
+inline constexpr std::size_t kBlockAlign = 256;  // of blocks whose size is a power of two from here on
+
+class Space {
+ public:
+  Space(pmem::Medium& medium, alloc::Heap& heap, alloc::RedoLog& redo, pmem::Offset table,
+        std::size_t entries);
+  Space(const Space&) = delete;
+  Space& operator=(const Space&) = delete;
+
+  // The first extent of a structure that is being created: one heap block.
+  static constexpr std::size_t kFirstExtentBytes = alloc::kLargestClassBytes;
+  [[nodiscard]] static pmem::Offset first_block(pmem::Offset extent) {
+    return (extent + kBlockAlign - 1) / kBlockAlign * kBlockAlign;
+  }
+
+  // Reads the table; everything is free. corrupt if an extent is no allocated block.
+  [[nodiscard]] Outcome open();
+  // This block is in use. False: it is not inside an extent, not where a block of its size can be,
+  // or in use already.
+  [[nodiscard]] bool claim(pmem::Offset at, std::size_t bytes);
+
+  // A block of at least `bytes`, aligned to 16, or kBlockAlign if `bytes` is a multiple of it and a
+  // power of two; 0: none is left, call grow() and try again.
+  [[nodiscard]] pmem::Offset reserve(std::size_t bytes);
+  void free(pmem::Offset at);
+  // One more extent that has room for `bytes`. Fences, so not within a Section. out_of_space,
+  // io_error, corrupt.
+  [[nodiscard]] Outcome grow(std::size_t bytes);
+
+  [[nodiscard]] std::uint64_t bytes_owned() const;  // of extents
+  [[nodiscard]] std::uint64_t blocks_in_use() const;
+  template <class F>
+  void for_each_extent(F&& visit) const {
+    for (const Run& run : runs()) visit(run.at, run.bytes);
+  }
+  [[nodiscard]] std::uint64_t dram_bytes() const;
+
+ private:
+  static constexpr std::uint8_t kFree = 0xFF;
+  static constexpr std::uint8_t kHead = 0xFE;  // of a block of several chunks
+  static constexpr std::uint8_t kTail = 0xFD;
+  struct Chunk {
+    pmem::Offset at = 0;
+    std::uint8_t size_class = kFree;
+    bool listed = false;      // in partial_
+    std::uint32_t used = 0;   // blocks; kHead: chunks
+    std::unique_ptr<std::uint64_t[]> bits;  // set: in use
+  };
+  struct Run {  // an extent
+    pmem::Offset at;
+    std::uint64_t bytes;
+    pmem::Offset first;     // chunk
+    std::size_t chunk;      // its number
+    std::size_t chunks;
+  };
+  struct Found {
+    std::size_t chunk;
+    std::size_t offset;  // inside
+  };
+  [[nodiscard]] std::vector<Run> runs() const;
+  // All below: mutex_ held.
+  void add_run(pmem::Offset at, std::uint64_t bytes);
+  [[nodiscard]] bool find(pmem::Offset at, Found& found) const;
+  void format(std::size_t chunk, std::uint8_t size_class);
+  void list(std::size_t chunk);
+  [[nodiscard]] std::size_t take_chunks(std::size_t n);
+  void release_chunk(std::size_t chunk);
+
+  pmem::Medium& medium_;
+  alloc::Heap& heap_;
+  alloc::RedoLog& redo_;
+  const pmem::Offset table_;
+  const std::size_t entries_;
+  base::Mutex growing_;  // before mutex_
+  mutable base::Mutex mutex_;
+  std::vector<Run> runs_;  // by address
+  std::vector<Chunk> chunks_;
+  std::vector<std::vector<std::uint32_t>> partial_;  // per class, chunks with free blocks
+  std::vector<std::uint32_t> free_chunks_;           // may hold chunks that are in use by now
+  std::uint64_t in_use_ = 0;
+};
+
+}  // namespace everleaf::epoch

@@ -1,0 +1,445 @@
+// The inner nodes: a B+-tree in DRAM from keys to leaves (offsets), with optimistic version locks.
+//
+// Thread safety: descend() from any thread, pinned; the edits under the locks that they name.
+// Invariants
+//   N1. A node changes only under its lock; children in [separator before, separator behind).
+//   N2. A node that was unlinked is freed after its grace period; separators likewise.
+//   N3. The root is an inner node; every node has a child.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "alloc/grace.hpp"
+#include "base/version_lock.hpp"
+#include "trees/bdtree/keys.hpp"
+
+namespace everleaf::tree::bdtree {
+
+// Which leaf: the one for the probe, the one before the probe's place, or the last.
+enum class Aim : std::uint8_t { at, below, last };
+
+inline constexpr unsigned kMaxHeight = 16;
+
+template <class Keys>
+class Inner {
+ public:
+  using Probe = typename Keys::Probe;
+  using Key = typename Keys::Key;
+  using Owned = typename OwnedKey<Key>::type;
+  static constexpr unsigned kFanout = 62;  // separators: a node of 8-byte keys is 1 KiB
+
+  struct Node {
+    explicit Node(unsigned above_leaves) : level(above_leaves) {}
+    base::VersionLock lock;
+    std::atomic<std::uint32_t> count{0};  // separators; children are one more
+    const std::uint32_t level;            // 0: its children are leaves
+    std::array<std::atomic<std::uint64_t>, kFanout> prefix{};
+    std::array<std::atomic<std::uint64_t>, kFanout + 1> child{};
+    // Of bytes keys: the separators themselves.
+    std::array<std::atomic<Separator*>, Keys::kRecords ? kFanout : 0> whole{};
+  };
+  struct Step {
+    Node* node;
+    std::uint64_t version;
+    unsigned position;
+  };
+  struct Path {
+    std::uint64_t root_version = 0;
+    unsigned depth = 0;  // steps[depth - 1] is above the leaf
+    std::array<Step, kMaxHeight> steps;
+    Offset leaf = 0;
+    bool has_low = false;  // a separator at or below the leaf's keys
+    std::uint64_t low_prefix = 0;
+    const Separator* low = nullptr;
+
+    [[nodiscard]] Step& parent() { return steps[depth - 1]; }
+    [[nodiscard]] const Step& parent() const { return steps[depth - 1]; }
+  };
+  // A separator on its way into a node.
+  struct Fresh {
+    std::uint64_t prefix = 0;
+    std::unique_ptr<Separator> whole;
+  };
+
+  explicit Inner(alloc::Grace& grace) : grace_(grace) {}
+  Inner(const Inner&) = delete;
+  Inner& operator=(const Inner&) = delete;
+  ~Inner() {
+    if (Node* const root = root_.load(std::memory_order_relaxed)) free_all(root);
+  }
+
+  [[nodiscard]] static Fresh fresh(const Owned& key) {
+    Fresh separator{Keys::prefix_of(key), nullptr};
+    if constexpr (Keys::kRecords) separator.whole = std::make_unique<Separator>(Separator{key});
+    return separator;
+  }
+  [[nodiscard]] static Owned low_key(const Path& path) {
+    if constexpr (Keys::kRecords) {
+      return path.low->key;
+    } else {
+      return path.low_prefix;
+    }
+  }
+
+  // False: something changed meanwhile, start again. Otherwise the leaf is the right one as long as
+  // the parent is unchanged.
+  [[nodiscard]] bool descend(const Probe& probe, Aim aim, Path& path) const {
+    base::reads_discarded();
+    path.depth = 0;
+    path.has_low = false;
+    path.root_version = root_lock_.begin();
+    Node* node = root_.load(std::memory_order_acquire);
+    std::uint64_t version = node->lock.begin();
+    if (!root_lock_.unchanged(path.root_version)) return false;
+    while (true) {
+      const unsigned position = rank(*node, probe, aim);
+      const std::uint64_t child = node->child[position].load(std::memory_order_acquire);
+      if (position > 0) {
+        path.has_low = true;
+        path.low_prefix = node->prefix[position - 1].load(std::memory_order_acquire);
+        if constexpr (Keys::kRecords)
+          path.low = node->whole[position - 1].load(std::memory_order_acquire);
+      }
+      path.steps[path.depth++] = {node, version, position};
+      if (!node->lock.unchanged(version)) return false;
+      if (node->level == 0) {
+        path.leaf = child;
+        return true;
+      }
+      Node* const next = reinterpret_cast<Node*>(child);
+      const std::uint64_t next_version = next->lock.begin();
+      if (!node->lock.unchanged(version)) return false;
+      node = next;
+      version = next_version;
+    }
+  }
+
+  // The short way: the leaf, and what to validate it by.
+  struct Place {
+    Offset leaf;
+    const base::VersionLock* lock;
+    std::uint64_t version;
+  };
+  [[nodiscard]] bool locate(const Probe& probe, Place& place) const {
+    base::reads_discarded();
+    const std::uint64_t root_version = root_lock_.begin();
+    const Node* node = root_.load(std::memory_order_acquire);
+    std::uint64_t version = node->lock.begin();
+    if (!root_lock_.unchanged(root_version)) return false;
+    while (true) {
+      const std::uint64_t child =
+          node->child[rank(*node, probe, Aim::at)].load(std::memory_order_acquire);
+      if (!node->lock.unchanged(version)) return false;
+      if (node->level == 0) {
+        place = {child, &node->lock, version};
+        return true;
+      }
+      const Node* const next = reinterpret_cast<const Node*>(child);
+      prefetch(*next);
+      const std::uint64_t next_version = next->lock.begin();
+      if (!node->lock.unchanged(version)) return false;
+      node = next;
+      version = next_version;
+    }
+  }
+
+  // --- Edits: the node is locked ---
+  static void replace_child(Node& node, unsigned position, Offset leaf) {
+    node.child[position].store(leaf, std::memory_order_release);
+  }
+  // Room for one more: the caller looked.
+  static void insert_after(Node& node, unsigned position, Fresh separator, std::uint64_t child) {
+    const unsigned n = node.count.load(std::memory_order_relaxed);
+    for (unsigned i = n; i > position; --i) {
+      move(node, i - 1, node, i);
+      copy(node.child[i], node.child[i + 1]);
+    }
+    node.prefix[position].store(separator.prefix, std::memory_order_release);
+    if constexpr (Keys::kRecords)
+      node.whole[position].store(separator.whole.release(), std::memory_order_release);
+    node.child[position + 1].store(child, std::memory_order_release);
+    node.count.store(n + 1, std::memory_order_release);
+  }
+  [[nodiscard]] static bool full(const Node& node) {
+    return node.count.load(std::memory_order_acquire) == kFanout;
+  }
+  [[nodiscard]] static unsigned separators(const Node& node) {
+    return node.count.load(std::memory_order_acquire);
+  }
+  // The range of the child passes to the one before it, or behind it if it is the first; there are
+  // at least two.
+  void remove_child(Node& node, unsigned position) {
+    const unsigned n = node.count.load(std::memory_order_relaxed);
+    const unsigned gone = position == 0 ? 0 : position - 1;
+    if constexpr (Keys::kRecords)
+      grace_.retire(tagged(node.whole[gone].load(std::memory_order_relaxed)));
+    for (unsigned i = gone; i + 1 < n; ++i) move(node, i + 1, node, i);
+    for (unsigned i = position; i < n; ++i) copy(node.child[i + 1], node.child[i]);
+    node.count.store(n - 1, std::memory_order_release);
+  }
+
+  // Splits the lowest node of the path whose parent has room, or adds a root; false: start again.
+  // May throw bad_alloc, before anything changed. The caller starts again in any case.
+  bool make_room(const Path& path) {
+    unsigned level = path.depth - 1;
+    if (!full(*path.steps[level].node)) return true;
+    while (level > 0 && full(*path.steps[level - 1].node)) --level;
+    const Step& step = path.steps[level];
+    auto right = std::make_unique<Node>(step.node->level);
+    std::unique_ptr<Node> root;
+    if (level == 0) root = std::make_unique<Node>(step.node->level + 1);
+    if (level == 0 && path.depth == kMaxHeight) return false;  // 62^16 leaves
+    base::LockSet locks;
+    const bool locked =
+        (level == 0 ? locks.try_lock(root_lock_, path.root_version)
+                    : locks.try_lock(path.steps[level - 1].node->lock,
+                                     path.steps[level - 1].version)) &&
+        locks.try_lock(step.node->lock, step.version);
+    if (!locked) {
+      locks.release(false);
+      return false;
+    }
+    Node& left = *step.node;
+    constexpr unsigned kHalf = kFanout / 2;
+    for (unsigned i = kHalf + 1; i < kFanout; ++i) move(left, i, *right, i - kHalf - 1);
+    for (unsigned i = kHalf + 1; i <= kFanout; ++i) copy(left.child[i], right->child[i - kHalf - 1]);
+    right->count.store(kFanout - kHalf - 1, std::memory_order_release);
+    Fresh up{left.prefix[kHalf].load(std::memory_order_relaxed), nullptr};
+    if constexpr (Keys::kRecords)
+      up.whole.reset(left.whole[kHalf].load(std::memory_order_relaxed));
+    left.count.store(kHalf, std::memory_order_release);
+    const auto child = reinterpret_cast<std::uint64_t>(right.release());
+    if (level == 0) {
+      root->child[0].store(reinterpret_cast<std::uint64_t>(&left), std::memory_order_relaxed);
+      insert_after(*root, 0, std::move(up), child);
+      root_.store(root.release(), std::memory_order_release);
+    } else {
+      const Step& above = path.steps[level - 1];
+      insert_after(*above.node, above.position, std::move(up), child);
+    }
+    return false;
+  }
+
+  // Locks what removing the path's leaf changes: from the lowest node with two children on down.
+  // False: something changed, or (only_child) the leaf is the only one.
+  [[nodiscard]] bool lock_for_removal(const Path& path, base::LockSet& locks,
+                                      bool& only_child) const {
+    unsigned level = path.depth;
+    while (level > 0 && separators(*path.steps[level - 1].node) == 0) --level;
+    only_child = level == 0;
+    if (only_child) return false;
+    for (unsigned i = level - 1; i < path.depth; ++i) {
+      auto& step = path.steps[i];
+      if (!locks.try_lock(step.node->lock, step.version)) return false;
+    }
+    return true;
+  }
+  // Under those locks. Nodes of a single child go with it.
+  void remove_leaf(const Path& path) {
+    unsigned level = path.depth;
+    while (separators(*path.steps[level - 1].node) == 0) --level;
+    const Step& step = path.steps[level - 1];
+    remove_child(*step.node, step.position);
+    for (unsigned i = level; i < path.depth; ++i) grace_.retire(tagged(path.steps[i].node));
+  }
+  // A root of one inner child gives way to it. Needs a pin.
+  void shrink_root() {
+    const std::uint64_t version = root_lock_.begin();
+    Node* const root = root_.load(std::memory_order_acquire);
+    const std::uint64_t root_version = root->lock.begin();
+    if (root->level == 0 || separators(*root) != 0) return;
+    base::LockSet locks;
+    if (!locks.try_lock(root_lock_, version) || !locks.try_lock(root->lock, root_version)) {
+      locks.release(false);
+      return;
+    }
+    root_.store(reinterpret_cast<Node*>(root->child[0].load(std::memory_order_relaxed)),
+                std::memory_order_release);
+    grace_.retire(tagged(root));
+  }
+
+  // --- Building: nobody else is here ---
+  // Leaves from left to right, each but the first with the separator before it.
+  struct Child {
+    Fresh separator;
+    std::uint64_t child;
+  };
+  void build(std::vector<Child> children) {
+    constexpr std::size_t kFill = 48;  // separators of a built node
+    unsigned level = 0;
+    while (true) {
+      std::vector<Child> above;
+      for (std::size_t i = 0; i < children.size();) {
+        auto node = std::make_unique<Node>(level);
+        above.push_back({std::move(children[i].separator), 0});
+        node->child[0].store(children[i++].child, std::memory_order_relaxed);
+        for (unsigned k = 0; k < kFill && i < children.size(); ++k, ++i) {
+          insert_after(*node, k, std::move(children[i].separator), children[i].child);
+        }
+        above.back().child = reinterpret_cast<std::uint64_t>(node.release());
+      }
+      if (above.size() == 1) {
+        root_.store(reinterpret_cast<Node*>(above.front().child), std::memory_order_release);
+        return;
+      }
+      children = std::move(above);
+      ++level;
+    }
+  }
+
+  // --- Looking through: no writer runs ---
+  // visit(leaf, low): every leaf from left to right with the separator before it, null for none.
+  template <class F>
+  void for_each_leaf(F&& visit) const {
+    walk(*root_.load(std::memory_order_acquire), nullptr, visit);
+  }
+  struct Size {
+    std::uint64_t nodes = 0;
+    std::uint64_t height = 0;
+    std::uint64_t bytes = 0;
+  };
+  [[nodiscard]] Size size() const {
+    Size size;
+    const Node& root = *root_.load(std::memory_order_acquire);
+    size.height = root.level + 1;
+    measure(root, size);
+    return size;
+  }
+
+  // For the grace period's callback: what retire() was given is not a leaf's offset.
+  static bool is_ours(std::uint64_t item) { return (item & kTags) != 0; }
+  static void free_item(std::uint64_t item) {
+    if ((item & kTags) == kNodeTag) {
+      delete reinterpret_cast<Node*>(item & ~kTags);
+    } else {
+      delete reinterpret_cast<Separator*>(item & ~kTags);
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kTags = 3;
+  static constexpr std::uint64_t kNodeTag = 1;
+  static constexpr std::uint64_t kSeparatorTag = 2;
+  static std::uint64_t tagged(Node* node) {
+    return reinterpret_cast<std::uint64_t>(node) | kNodeTag;
+  }
+  static std::uint64_t tagged(Separator* separator) {
+    return reinterpret_cast<std::uint64_t>(separator) | kSeparatorTag;
+  }
+  static void copy(const std::atomic<std::uint64_t>& from, std::atomic<std::uint64_t>& to) {
+    to.store(from.load(std::memory_order_relaxed), std::memory_order_release);
+  }
+  static void move(Node& from, unsigned i, Node& to, unsigned k) {
+    copy(from.prefix[i], to.prefix[k]);
+    if constexpr (Keys::kRecords)
+      to.whole[k].store(from.whole[i].load(std::memory_order_relaxed), std::memory_order_release);
+  }
+  static void prefetch(const Node& node) {
+    const auto* const base = reinterpret_cast<const std::byte*>(&node);
+    for (std::size_t at = 0; at < 512; at += pmem::kLine) __builtin_prefetch(base + at);
+  }
+
+  // Separators before the child to take: those at or below the probe, or below it.
+  static unsigned rank(const Node& node, const Probe& probe, Aim aim) {
+    const unsigned n = std::min(node.count.load(std::memory_order_acquire), kFanout);
+    if (aim == Aim::last) return n;
+    if constexpr (Keys::kRecords) {
+      return rank_whole(node, probe, aim, n);
+    } else {
+      // One more turns "below" into "at or below", but for the smallest key, which nothing is below.
+      if (aim == Aim::below && probe.prefix == 0) return 0;
+      return upper_bound(node, n, probe.prefix - (aim == Aim::below ? 1 : 0));
+    }
+  }
+  // Prefixes not above `key`; without branches that depend on it.
+  static unsigned upper_bound(const Node& node, unsigned n, std::uint64_t key) {
+    unsigned first = 0;
+    while (n > 1) {
+      const unsigned half = n / 2;
+      first += node.prefix[first + half - 1].load(std::memory_order_acquire) <= key ? half : 0;
+      n -= half;
+    }
+    return n == 0 ? 0
+                  : first + (node.prefix[first].load(std::memory_order_acquire) <= key ? 1U : 0U);
+  }
+  static unsigned rank_whole(const Node& node, const Probe& probe, Aim aim, unsigned n) {
+    unsigned first =
+        probe.prefix == 0 ? 0 : upper_bound(node, n, probe.prefix - 1);  // prefixes below
+    unsigned last = first + upper_bound_from(node, first, n, probe.prefix);
+    while (first < last) {  // among equal prefixes
+      const unsigned middle = (first + last) / 2;
+      const Separator* const whole = node.whole[middle].load(std::memory_order_acquire);
+      if (whole == nullptr) return 0;  // torn: the caller validates
+      const int order = Bytes(whole->key).compare(probe.key);
+      if (order < 0 || (order == 0 && aim == Aim::at)) {
+        first = middle + 1;
+      } else {
+        last = middle;
+      }
+    }
+    return first;
+  }
+  static unsigned upper_bound_from(const Node& node, unsigned first, unsigned n,
+                                   std::uint64_t prefix) {
+    unsigned k = first;
+    while (k < n && node.prefix[k].load(std::memory_order_acquire) <= prefix) ++k;
+    return k - first;
+  }
+
+  void free_all(Node* node) {
+    const unsigned n = node->count.load(std::memory_order_relaxed);
+    for (unsigned i = 0; node->level > 0 && i <= n; ++i) {
+      free_all(reinterpret_cast<Node*>(node->child[i].load(std::memory_order_relaxed)));
+    }
+    if constexpr (Keys::kRecords) {
+      for (unsigned i = 0; i < n; ++i) delete node->whole[i].load(std::memory_order_relaxed);
+    }
+    delete node;
+  }
+  template <class F>
+  static void walk(const Node& node, const Owned* low, F& visit) {
+    const unsigned n = separators(node);
+    for (unsigned i = 0; i <= n; ++i) {
+      Owned key{};
+      if (i > 0) {
+        if constexpr (Keys::kRecords) {
+          key = node.whole[i - 1].load(std::memory_order_acquire)->key;
+        } else {
+          key = node.prefix[i - 1].load(std::memory_order_acquire);
+        }
+      }
+      const Owned* const from = i > 0 ? &key : low;
+      const std::uint64_t child = node.child[i].load(std::memory_order_acquire);
+      if (node.level == 0) {
+        visit(child, from);
+      } else {
+        walk(*reinterpret_cast<const Node*>(child), from, visit);
+      }
+    }
+  }
+  static void measure(const Node& node, Size& size) {
+    ++size.nodes;
+    size.bytes += sizeof(Node);
+    const unsigned n = separators(node);
+    if constexpr (Keys::kRecords) {
+      for (unsigned i = 0; i < n; ++i) {
+        const auto& key = node.whole[i].load(std::memory_order_acquire)->key;
+        size.bytes += sizeof(Separator) + (key.capacity() > 15 ? key.capacity() : 0);
+      }
+    }
+    for (unsigned i = 0; node.level > 0 && i <= n; ++i) {
+      measure(*reinterpret_cast<const Node*>(node.child[i].load(std::memory_order_acquire)), size);
+    }
+  }
+
+  alloc::Grace& grace_;
+  mutable base::VersionLock root_lock_;
+  std::atomic<Node*> root_{nullptr};
+};
+
+}  // namespace everleaf::tree::bdtree

@@ -1,0 +1,129 @@
+// D7: retired leaves leave the list when their end is durable, and are free when that is, too.
+#include "trees/bdtree/tree.hpp"
+
+namespace everleaf::tree::bdtree {
+namespace {
+
+constexpr unsigned kHops = 64;    // leaves between where the search begins and the retired one
+constexpr unsigned kTries = 100;
+
+}  // namespace
+
+// Free once `epoch` is durable and no reader is left.
+template <class Keys>
+void BdTree<Keys>::later(Offset at, Epoch epoch) {
+  const base::MutexGuard guard(queues_);
+  limbo_.push_back({at, epoch});
+}
+
+template <class Keys>
+void BdTree<Keys>::retired_later(Offset leaf, Epoch epoch, Owned key) {
+  const base::MutexGuard guard(queues_);
+  retired_order_.push_back(leaf);
+  retired_.insert_or_assign(leaf, Retired{epoch, std::move(key)});
+}
+
+// After each step of the clock. Never twice at once.
+template <class Keys>
+void BdTree<Keys>::reclaim() {
+  const Epoch durable = c_.epochs->durable();
+  try {
+    std::size_t left = 0;
+    {
+      const alloc::Grace::Pin pin(grace_);
+      if (!pin.ok()) return;
+      const base::MutexGuard guard(queues_);
+      for (; !limbo_.empty() && limbo_.front().epoch <= durable; limbo_.pop_front()) {
+        grace_.retire(limbo_.front().at);
+      }
+      left = retired_order_.size();
+    }
+    for (; left != 0; --left) {
+      Offset leaf = 0;
+      Owned key{};
+      {
+        const base::MutexGuard guard(queues_);
+        leaf = retired_order_.front();
+        const auto known = retired_.find(leaf);
+        if (known != retired_.end() && known->second.epoch > durable) return;  // by epoch, nearly
+        retired_order_.pop_front();
+        if (known == retired_.end()) continue;  // went with another
+        key = known->second.key;
+      }
+      if (unlink_from_list(leaf, key)) continue;
+      const base::MutexGuard guard(queues_);
+      retired_order_.push_back(leaf);
+    }
+  } catch (const std::bad_alloc&) {
+    // The rest comes with the next step.
+  }
+}
+
+// False: not now.
+template <class Keys>
+bool BdTree<Keys>::unlink_from_list(Offset leaf, const Owned& key) {
+  for (unsigned i = 0; i < kTries; ++i) {
+    const alloc::Grace::Pin pin(grace_);
+    if (!pin.ok()) return false;
+    Section section(*c_.epochs);
+    if (!section.make_room(kHops)) return false;
+    Path path;
+    if (!nodes_.descend(Keys::probe(key), Aim::at, path)) continue;
+    Offset before = head();
+    if (path.has_low) {
+      const Owned low = Nodes::low_key(path);
+      Path left;
+      if (!nodes_.descend(Keys::probe(low), Aim::below, left)) continue;
+      before = left.leaf;
+    }
+    bool found = false;
+    if (unlink_behind(section, before, leaf, found)) return found;
+  }
+  return false;
+}
+
+// Unlinks what can be from `before` on, as far as `leaf` is. False: something changed meanwhile.
+template <class Keys>
+bool BdTree<Keys>::unlink_behind(Section& section, Offset before, Offset leaf, bool& found) {
+  const Epoch durable = c_.epochs->durable();
+  unsigned hops = 0;
+  while (hops < kHops) {
+    const Leaf here = this->leaf(before);
+    const bool is_head = before == head();
+    base::VersionLock& lock = lock_of(before);
+    const std::uint64_t version = lock.begin();
+    if (!is_head && here.retired()) return false;
+    const Offset next = Leaf::next_of(here.links());
+    if (!lock.unchanged(version)) return false;
+    if (next == 0 || !possible(next)) return true;
+    const Leaf behind = this->leaf(next);
+    const Word newest = behind.newest(0);
+    if ((newest & kRetired) == 0) {
+      if (found) return true;
+      before = next;
+      ++hops;
+      continue;
+    }
+    // A retired leaf never changes; one that recovery may need blocks those behind it.
+    if (after(newest, durable)) return true;
+    const Offset replacement = Leaf::replacement_of(behind.links());
+    {
+      if (!lock.try_lock(version)) return false;
+      const base::Unlock unlock(lock);
+      if (!section.is_current() || (!is_head && !writable(section, here))) return false;
+      later(next, section.epoch());
+      c_.medium.store(&here.line(0)->links, Leaf::make_links(replacement, 0));
+      section.note(here.line(0));
+    }
+    found = found || next == leaf;
+    ++hops;
+    const base::MutexGuard guard(queues_);
+    retired_.erase(next);
+  }
+  return true;
+}
+
+template class BdTree<U64Keys>;
+template class BdTree<BytesKeys>;
+
+}  // namespace everleaf::tree::bdtree

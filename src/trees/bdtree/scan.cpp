@@ -1,0 +1,127 @@
+// Range reads: leaf by leaf along the list, each at one instant, sorted on the way out.
+#include <algorithm>
+
+#include "trees/bdtree/tree.hpp"
+
+namespace everleaf::tree::bdtree {
+
+// A leaf's entries as they were at one moment.
+template <class Keys>
+struct BdTree<Keys>::Batch {
+  std::array<Slot, kMaxSlots> entries;
+  std::size_t count = 0;
+  bool retired = false;
+  Offset next = 0;  // or the replacement
+  bool sound = true;
+};
+
+// False: it changed meanwhile.
+template <class Keys>
+bool BdTree<Keys>::read_leaf(Offset at, Batch& batch) const {
+  const Leaf here = leaf(at);
+  here.prefetch();
+  const base::VersionLock& lock = lock_of(at);
+  const std::uint64_t version = lock.begin();
+  batch.count = 0;
+  batch.retired = here.retired();
+  const Word links = here.links();
+  batch.next = batch.retired ? Leaf::replacement_of(links) : Leaf::next_of(links);
+  if (!batch.retired) {
+    here.for_each([&](std::size_t slot) {
+      batch.entries[batch.count++] = {pmem::load(&here.slot(slot)->key),
+                                      pmem::load(&here.slot(slot)->value)};
+    });
+  }
+  if (!lock.unchanged(version)) return false;
+  if (batch.next != 0 && possible(batch.next)) __builtin_prefetch(c_.medium.at(batch.next));
+  batch.sound = true;
+  if constexpr (Keys::kRecords) {
+    for (std::size_t i = 0; i < batch.count; ++i) {
+      batch.sound = batch.sound && keys_.readable(batch.entries[i].key);
+    }
+  }
+  std::sort(batch.entries.begin(),
+            batch.entries.begin() + static_cast<std::ptrdiff_t>(batch.count),
+            [this](const Slot& a, const Slot& b) { return keys_.key_of(a.key) < keys_.key_of(b.key); });
+  return true;
+}
+
+// True: the scan is over.
+template <class Keys>
+bool BdTree<Keys>::copy_out(const Batch& batch, Key bound, bool inclusive,
+                            const std::optional<Key>& to, std::size_t limit, Out& out) const {
+  for (std::size_t i = 0; i < batch.count; ++i) {
+    const Key key = keys_.key_of(batch.entries[i].key);
+    if (key < bound || (key == bound && !inclusive)) continue;
+    if (to && *to < key) return true;
+    out.push_back({Keys::own(key), batch.entries[i].value});
+    if (out.size() == limit) return true;
+  }
+  return false;
+}
+
+template <class Keys>
+Outcome BdTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const {
+  out.clear();
+  if (limit == 0) return Outcome::done;
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return Outcome::too_many_threads;
+  const Probe probe = Keys::probe(from);
+  Batch batch;
+  Offset at = 0;
+  while (true) {
+    typename Nodes::Place place;
+    if (!nodes_.locate(probe, place)) continue;
+    at = place.leaf;
+    // The leaf is the right one as of the parent's version; from there on, the list leads.
+    if (read_leaf(at, batch) && place.lock->unchanged(place.version)) break;
+  }
+  auto bound = Keys::own(from);
+  bool inclusive = true;  // afterwards the bound is the last key that was copied out
+  std::uint64_t left = c_.medium.size() / options_.shape.bytes;  // a damaged list may be a circle
+  while (true) {
+    if (!batch.sound) return Outcome::corrupt;
+    if (copy_out(batch, Key(bound), inclusive, to, limit, out)) return Outcome::done;
+    if (batch.next == 0) return Outcome::done;
+    if (!possible(batch.next) || left-- == 0) return Outcome::corrupt;
+    if (!out.empty()) {
+      bound = out.back().key;
+      inclusive = false;
+    }
+    at = batch.next;
+    while (!read_leaf(at, batch)) {
+    }
+  }
+}
+
+template <class Keys>
+Outcome BdTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out& out) const {
+  out.clear();
+  if (limit == 0) return Outcome::done;
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return Outcome::too_many_threads;
+  Owned bound = from ? Keys::own(*from) : Owned{};
+  Aim aim = from ? Aim::at : Aim::last;
+  Batch batch;
+  while (true) {
+    Path path;
+    if (!nodes_.descend(Keys::probe(bound), aim, path)) continue;
+    if (!read_leaf(path.leaf, batch)) continue;
+    if (!path.parent().node->lock.unchanged(path.parent().version)) continue;
+    if (!batch.sound) return Outcome::corrupt;
+    for (std::size_t i = batch.count; i-- > 0;) {
+      const Key key = keys_.key_of(batch.entries[i].key);
+      if (aim == Aim::at ? Key(bound) < key : aim == Aim::below && !(key < Key(bound))) continue;
+      out.push_back({Keys::own(key), batch.entries[i].value});
+      if (out.size() == limit) return Outcome::done;
+    }
+    if (!path.has_low) return Outcome::done;
+    bound = Nodes::low_key(path);
+    aim = Aim::below;
+  }
+}
+
+template class BdTree<U64Keys>;
+template class BdTree<BytesKeys>;
+
+}  // namespace everleaf::tree::bdtree

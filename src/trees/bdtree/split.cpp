@@ -1,0 +1,206 @@
+// Splits, compactions and the retiring of empty leaves: D5 and D6 of README.md. No fence, no old
+// bitmaps to copy: a leaf that recovery may need stays whole until two epochs have passed.
+#include <algorithm>
+
+#include "trees/bdtree/tree.hpp"
+
+namespace everleaf::tree::bdtree {
+namespace {
+
+// With fewer live entries a full leaf is full of old versions: one new leaf is enough.
+constexpr bool sparse(std::size_t live, std::size_t slots) {
+  return live * 8 <= slots * 5;
+}
+
+}  // namespace
+
+template <class Keys>
+typename BdTree<Keys>::Attempt BdTree<Keys>::split(Key key) {
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return answer(Outcome::too_many_threads);
+  Section section(*c_.epochs);
+  const Probe probe = Keys::probe(key);
+  Path path;
+  if (!nodes_.descend(probe, Aim::at, path)) return {Next::again};
+  if (!nodes_.make_room(path)) return {Next::again};
+  const std::uint64_t version = lock_of(path.leaf).begin();
+  if (!path.parent().node->lock.unchanged(path.parent().version)) return {Next::again};
+  return split_leaf(section, path, version, probe);
+}
+
+// The live slots in key order. False: a key record is impossible.
+template <class Keys>
+bool BdTree<Keys>::collect(const Leaf& leaf, Live& live) const {
+  bool sound = true;
+  leaf.for_each([&](std::size_t slot) {
+    live.slots[live.count++] = slot;
+    sound = sound && keys_.readable(pmem::load(&leaf.slot(slot)->key));
+  });
+  std::sort(live.slots.begin(), live.slots.begin() + static_cast<std::ptrdiff_t>(live.count),
+            [&](std::size_t a, std::size_t b) {
+              return keys_.key_of(pmem::load(&leaf.slot(a)->key)) <
+                     keys_.key_of(pmem::load(&leaf.slot(b)->key));
+            });
+  return sound;
+}
+
+template <class Keys>
+bool BdTree<Keys>::born_in(const Leaf& leaf, Epoch e) const {
+  const Versions v = leaf.versions(0);
+  return of_epoch(v.w[0], e) && !present(v.w[1]);
+}
+
+// A new leaf with these entries of `from`: a word of this epoch only, everything noted.
+template <class Keys>
+void BdTree<Keys>::fill(Section& section, Offset at, const Leaf& from,
+                        std::span<const std::size_t> slots, Offset next) {
+  const Leaf to = leaf(at);
+  std::size_t done = 0;
+  for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
+    MetaLine* const line = to.line(cell);
+    const std::size_t n = std::min(slots.size() - done, options_.shape.cell_slots);
+    std::array<Word, 4> fingerprints{};
+    for (std::size_t i = 0; i < n; ++i) {
+      const Slot* const source = from.slot(slots[done + i]);
+      Slot* const slot = to.slot(cell * kCellSlots + i);
+      c_.medium.store(&slot->key, pmem::load(&source->key));
+      c_.medium.store(&slot->value, pmem::load(&source->value));
+      fingerprints[i / 8] |= Word{from.fingerprint(slots[done + i])} << i % 8 * 8;
+    }
+    const std::size_t lines = (n * sizeof(Slot) + pmem::kLine - 1) / pmem::kLine;
+    fingerprints[3] |= ((Word{2} << lines) - 1) << 32;  // what is noted
+    for (std::size_t i = 0; i < 4; ++i) c_.medium.store(&line->fingerprints[i], fingerprints[i]);
+    c_.medium.store(&line->w[0], tag_word(section.epoch()) | ((Word{1} << n) - 1));
+    c_.medium.store(&line->w[1], 0);
+    c_.medium.store(&line->w[2], 0);
+    c_.medium.store(&line->links, cell == 0 ? Leaf::make_links(next, 0) : 0);
+    section.note(line);
+    for (std::size_t i = 0; i < lines; ++i) {
+      section.note(to.slot(cell * kCellSlots + i * (pmem::kLine / sizeof(Slot))));
+    }
+    done += n;
+  }
+}
+
+// From this epoch on the list goes by `replacement`.
+template <class Keys>
+void BdTree<Keys>::retire(Section& section, Offset at, Offset replacement) {
+  const Leaf old = leaf(at);
+  const Versions v = begin_cell(section, old, 0);
+  c_.medium.store(&old.line(0)->links,
+                  Leaf::make_links(Leaf::next_of(old.links()), replacement));
+  c_.medium.store(&old.line(0)->w[v.at[0]], v.w[0] | kRetired);
+}
+
+template <class Keys>
+typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const Path& path,
+                                                        std::uint64_t version,
+                                                        const Probe& probe) {
+  const auto& parent = path.parent();
+  const Leaf old = leaf(path.leaf);
+  const std::size_t bytes = options_.shape.bytes;
+  Block left(space_);
+  Block right(space_);
+  // The locks go back before the blocks do.
+  base::LockSet locks;
+  if (!locks.try_lock(parent.node->lock, parent.version) ||
+      !locks.try_lock(lock_of(path.leaf), version) || !writable(section, old)) {
+    locks.release(false);
+    return {Next::again};
+  }
+  const auto give_up = [&locks](Attempt why) {
+    locks.release(false);
+    return why;
+  };
+  const Epoch e = section.epoch();
+  if (free_slot(old, e) != ~std::size_t{0}) return give_up(answer(Outcome::done));
+  Live live;
+  if (!collect(old, live)) return give_up(answer(Outcome::corrupt));
+  const std::span<const std::size_t> slots(live.slots.data(), live.count);
+  const bool born = born_in(old, e);
+  const bool one = !born && sparse(slots.size(), options_.shape.slots());
+  if ((!born && !left.get(bytes)) || (!one && !right.get(bytes))) {
+    return give_up({Next::grow, Outcome::done, bytes});
+  }
+  if (!section.make_room(2 * bytes / pmem::kLine + 8)) {
+    return give_up(answer(Outcome::out_of_space));
+  }
+  const auto key_at = [&](std::size_t i) {
+    return keys_.key_of(pmem::load(&old.slot(slots[i])->key));
+  };
+  const Offset next = Leaf::next_of(old.links());
+  if (one) {
+    retired_later(path.leaf, e, Keys::own(slots.empty() ? probe.key : key_at(0)));
+    fill(section, left.at(), old, slots, next);
+    retire(section, path.leaf, left.at());
+    Nodes::replace_child(*parent.node, parent.position, left.at());
+    left.keep();
+    compactions_.fetch_add(1, std::memory_order_relaxed);
+    return answer(Outcome::done);
+  }
+  // What comes in ascending order leaves full leaves behind.
+  const bool append = next == 0 && key_at(slots.size() - 1) < probe.key;
+  const std::size_t keep = append ? slots.size() : slots.size() / 2;
+  auto separator = Nodes::fresh(
+      Keys::between(key_at(keep - 1), append ? probe.key : key_at(keep)));
+  if (born) {
+    // Recovery reads the leaf as it is now, or not at all.
+    fill(section, right.at(), old, slots.subspan(keep), next);
+    std::array<Word, kMaxCells> gone{};
+    for (const std::size_t slot : slots.subspan(keep)) {
+      gone[slot / kCellSlots] |= Word{1} << slot % kCellSlots;
+    }
+    for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
+      const Versions v = begin_cell(section, old, cell);
+      c_.medium.store(&old.line(cell)->w[v.at[0]], v.w[0] & ~gone[cell]);
+    }
+    c_.medium.store(&old.line(0)->links, Leaf::make_links(right.at(), 0));
+    splits_in_place_.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    retired_later(path.leaf, e, Keys::own(key_at(0)));
+    fill(section, right.at(), old, slots.subspan(keep), next);
+    fill(section, left.at(), old, slots.first(keep), right.at());
+    retire(section, path.leaf, left.at());
+    Nodes::replace_child(*parent.node, parent.position, left.at());
+    left.keep();
+    splits_.fetch_add(1, std::memory_order_relaxed);
+  }
+  Nodes::insert_after(*parent.node, parent.position, std::move(separator), right.at());
+  right.keep();
+  return answer(Outcome::done);
+}
+
+// D6. A leaf that is the only one stays, empty.
+template <class Keys>
+typename BdTree<Keys>::Attempt BdTree<Keys>::unlink(Key key) {
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return answer(Outcome::done);
+  Section section(*c_.epochs);
+  Path path;
+  if (!nodes_.descend(Keys::probe(key), Aim::at, path)) return {Next::again};
+  const Leaf old = leaf(path.leaf);
+  const std::uint64_t version = lock_of(path.leaf).begin();
+  if (!path.parent().node->lock.unchanged(path.parent().version)) return {Next::again};
+  const bool empty = old.live() == 0;
+  if (!lock_of(path.leaf).unchanged(version)) return {Next::again};
+  if (!empty) return answer(Outcome::done);
+  if (!section.make_room(2)) return answer(Outcome::done);
+  base::LockSet locks;
+  bool only_child = false;
+  if (!nodes_.lock_for_removal(path, locks, only_child) ||
+      !locks.try_lock(lock_of(path.leaf), version) || !writable(section, old)) {
+    locks.release(false);
+    return only_child ? answer(Outcome::done) : Attempt{Next::again};
+  }
+  retired_later(path.leaf, section.epoch(), Keys::own(key));
+  retire(section, path.leaf, Leaf::next_of(old.links()));
+  nodes_.remove_leaf(path);
+  locks.release(true);
+  nodes_.shrink_root();
+  return answer(Outcome::done);
+}
+
+template class BdTree<U64Keys>;
+template class BdTree<BytesKeys>;
+
+}  // namespace everleaf::tree::bdtree

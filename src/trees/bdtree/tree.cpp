@@ -1,0 +1,88 @@
+// Construction, reading one key.
+#include <charconv>
+
+#include "trees/bdtree/tree.hpp"
+
+namespace everleaf::tree::bdtree {
+
+Result<Options> parse_options(const base::Spec& canonical) {
+  const std::string_view node = base::option_of(canonical, "node");
+  std::size_t bytes = 0;
+  const auto [end, error] = std::from_chars(node.data(), node.data() + node.size(), bytes);
+  if (error != std::errc{} || end != node.data() + node.size() || bytes < 256 || bytes > 2048 ||
+      !std::has_single_bit(bytes)) {
+    return std::unexpected(Error{Code::bad_option, "bdtree: node=" + std::string(node) +
+                                                       " is none of 256, 512, 1024 and 2048"});
+  }
+  return Options{make_shape(bytes)};
+}
+
+template <class Keys>
+BdTree<Keys>::BdTree(const Context& context, const Options& options)
+    : c_(context),
+      options_(options),
+      keys_(context.medium),
+      grace_([this](std::uint64_t item) {
+        if (Nodes::is_ours(item)) {
+          Nodes::free_item(item);
+        } else {
+          space_.free(item);
+        }
+      }),
+      space_(context.medium, context.heap, context.redo,
+             pmem::load(context.medium.template at<Word>(context.root_word)) + kExtentsAt, kExtents),
+      nodes_(grace_) {}
+
+template <class Keys>
+BdTree<Keys>::~BdTree() {
+  if (listener_ != 0) c_.epochs->forget(listener_);
+  grace_.collect_all();
+}
+
+template <class Keys>
+Outcome BdTree<Keys>::admit(Key key) const {
+  if (c_.read_only) return Outcome::read_only;
+  if (c_.medium.failed()) return Outcome::io_error;
+  return Keys::too_long(key) ? Outcome::key_too_long : Outcome::done;
+}
+
+template <class Keys>
+void BdTree<Keys>::search(const Leaf& leaf, const Probe& probe, Hit& hit) const {
+  for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
+    Word bits = leaf.newest(cell) & leaf.match(cell, probe.fingerprint) & kBitmap;
+    for (; bits != 0; bits &= bits - 1) {
+      const std::size_t slot =
+          cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits));
+      const Word key = pmem::load(&leaf.slot(slot)->key);
+      if (!keys_.equal(key, probe)) continue;
+      hit = {true, slot, key, pmem::load(&leaf.slot(slot)->value)};
+      return;
+    }
+  }
+}
+
+template <class Keys>
+Lookup BdTree<Keys>::find(Key key) const {
+  if (Keys::too_long(key)) return {Outcome::absent, 0};
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return {Outcome::too_many_threads, 0};
+  const Probe probe = Keys::probe(key);
+  while (true) {
+    typename Nodes::Place place;
+    if (!nodes_.locate(probe, place)) continue;
+    const Leaf here = leaf(place.leaf);
+    here.prefetch();
+    const base::VersionLock& lock = lock_of(place.leaf);
+    const std::uint64_t version = lock.begin();
+    if (!place.lock->unchanged(place.version)) continue;
+    Hit hit;
+    search(here, probe, hit);
+    if (!lock.unchanged(version)) continue;
+    return hit.found ? Lookup{Outcome::done, hit.value} : Lookup{Outcome::absent, 0};
+  }
+}
+
+template class BdTree<U64Keys>;
+template class BdTree<BytesKeys>;
+
+}  // namespace everleaf::tree::bdtree

@@ -1,0 +1,206 @@
+// The BD+Tree (Du, Scott, SIGMOD 2024) with versioned cells. README.md has the scheme, the order of
+// stores and the crash cases.
+//
+// Thread safety: all operations from any thread. Readers are optimistic and write nothing; writers
+// are in an epoch's section and hold the version locks of what they change.
+// Invariants
+//   I1. A leaf changes only under its lock, by a writer of epoch e that found the clock at e after it
+//       took the lock, and no word of the leaf newer than e.
+//   I2. The value of a cell at epoch v is its word with the largest tag at or below v. A slot that is
+//       set in the words for e, e - 1 or e - 2 keeps its key and value, but for slots that epoch e
+//       itself set.
+//   I3. `next` of a leaf that was not born in this epoch changes only when the reclaimer unlinks its
+//       retired successor. A retired leaf never changes again.
+//   I4. Everything stored in the pool in epoch e is noted in e.
+//   I5. Inner nodes lead to each leaf that is not retired, exactly once, in the order of the list.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+
+#include "epoch/epochs.hpp"
+#include "trees/bdtree/inner.hpp"
+#include "trees/bdtree/keys.hpp"
+#include "trees/bdtree/layout.hpp"
+#include "trees/bdtree/leaf.hpp"
+#include "trees/contract.hpp"
+
+namespace everleaf::tree::bdtree {
+
+struct Options {
+  Shape shape;
+};
+Result<Options> parse_options(const base::Spec& canonical);
+
+template <class Keys>
+class BdTree final : public detail::Tree<typename Keys::Key> {
+ public:
+  using Key = typename Keys::Key;
+  using Owned = typename OwnedKey<Key>::type;
+  using Out = std::vector<everleaf::Entry<Key>>;
+
+  BdTree(const Context& context, const Options& options);
+  ~BdTree() override;
+
+  // Rolls back what is newer than the durable epoch if the pool was not closed properly, and builds
+  // the inner nodes. corrupt, io, out_of_space (memory).
+  [[nodiscard]] Result<void> open();
+
+  Outcome insert(Key key, std::uint64_t value) override;
+  Outcome update(Key key, std::uint64_t value) override;
+  Outcome upsert(Key key, std::uint64_t value) override;
+  Outcome remove(Key key) override;
+  Lookup find(Key key) const override;
+  Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
+  Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
+  Outcome bulk_load(std::span<const everleaf::Entry<Key>> entries, double fill) override;
+  Outcome sync() override { return c_.epochs->sync(); }
+  CheckReport check() const override;
+  Stats stats() const override;
+  void for_each_block(const detail::Visit& visit) const override;
+
+ private:
+  using Probe = typename Keys::Probe;
+  using Nodes = Inner<Keys>;
+  using Path = typename Nodes::Path;
+  using Section = epoch::Epochs::Section;
+  enum class Write : std::uint8_t { insert, update, upsert, remove };
+  // What an attempt came to, if not to an outcome.
+  enum class Next : std::uint8_t { done, again, split, unlink, grow };
+  struct Attempt {
+    Next next;
+    Outcome outcome = Outcome::done;  // of done, split (again afterwards) and unlink
+    std::size_t bytes = 0;            // of grow
+  };
+  static Attempt answer(Outcome outcome) { return {Next::done, outcome}; }
+
+  // A block of the space that goes back unless it is kept.
+  class Block {
+   public:
+    explicit Block(epoch::Space& space) : space_(&space) {}
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    ~Block() {
+      if (at_ != 0) space_->free(at_);
+    }
+    [[nodiscard]] bool get(std::size_t bytes) {
+      if (at_ == 0) at_ = space_->reserve(bytes);
+      return at_ != 0;
+    }
+    [[nodiscard]] Offset at() const { return at_; }
+    void keep() { at_ = 0; }
+
+   private:
+    epoch::Space* space_;
+    Offset at_ = 0;
+  };
+  struct Record {  // the key record of an insert
+    explicit Record(epoch::Space& space) : block(space) {}
+    Block block;
+    Word word = 0;
+  };
+
+  // --- tree.cpp ---
+  [[nodiscard]] base::VersionLock& lock_of(Offset leaf) const { return locks_.of(leaf); }
+  [[nodiscard]] Leaf leaf(Offset at) const { return {c_.medium.at(at), options_.shape}; }
+  [[nodiscard]] Offset head() const { return pmem::load(c_.medium.template at<Word>(c_.root_word)); }
+  [[nodiscard]] bool possible(Offset at) const {
+    return at >= pmem::kHeapAt && at % kLeafAlign == 0 &&
+           c_.medium.contains(at, options_.shape.bytes);
+  }
+  [[nodiscard]] Outcome admit(Key key) const;
+  struct Hit {
+    bool found = false;
+    std::size_t slot = 0;
+    Word key = 0;
+    std::uint64_t value = 0;
+  };
+  void search(const Leaf& leaf, const Probe& probe, Hit& hit) const;
+
+  // --- write.cpp ---
+  Outcome write(Key key, std::uint64_t value, Write what);
+  Attempt attempt(Key key, std::uint64_t value, Write what, Record& record);
+  Attempt change(Section& section, const Leaf& leaf, const Hit& hit, const Probe& probe,
+                 std::uint64_t value, Write what, Record& record);
+  [[nodiscard]] bool writable(const Section& section, const Leaf& leaf) const;
+  Versions begin_cell(Section& section, const Leaf& leaf, std::size_t cell);
+  void note_slot(Section& section, const Leaf& leaf, std::size_t slot);
+  void put_slot(Section& section, const Leaf& leaf, std::size_t slot, Word key,
+                std::uint64_t value, std::uint8_t fingerprint);
+  void store_fingerprint(const Leaf& leaf, std::size_t slot, std::uint8_t fingerprint);
+  [[nodiscard]] std::size_t free_slot(const Leaf& leaf, Epoch e) const;
+  Outcome more_space(std::size_t bytes, bool& tried);
+
+  // --- split.cpp ---
+  Attempt split(Key key);
+  Attempt split_leaf(Section& section, const Path& path, std::uint64_t version, const Probe& probe);
+  Attempt unlink(Key key);
+  struct Live {
+    std::array<std::size_t, kMaxSlots> slots;
+    std::size_t count = 0;
+  };
+  [[nodiscard]] bool collect(const Leaf& leaf, Live& live) const;
+  void fill(Section& section, Offset at, const Leaf& from, std::span<const std::size_t> slots,
+            Offset next);
+  void retire(Section& section, Offset at, Offset replacement);
+  [[nodiscard]] bool born_in(const Leaf& leaf, Epoch e) const;
+
+  // --- reclaim.cpp ---
+  void reclaim();
+  struct Retired {
+    Epoch epoch;
+    Owned key;  // in its range
+  };
+  struct Item {  // free from that epoch on, when it is durable
+    Offset at;
+    Epoch epoch;
+  };
+  void later(Offset at, Epoch epoch);
+  void retired_later(Offset leaf, Epoch epoch, Owned key);
+  bool unlink_from_list(Offset leaf, const Owned& key);
+  bool unlink_behind(Section& section, Offset before, Offset leaf, bool& found);
+
+  // --- scan.cpp ---
+  struct Batch;
+  [[nodiscard]] bool read_leaf(Offset at, Batch& batch) const;
+  [[nodiscard]] bool copy_out(const Batch& batch, Key bound, bool inclusive,
+                              const std::optional<Key>& to, std::size_t limit, Out& out) const;
+
+  // --- recover.cpp and check.cpp ---
+  bool roll_back(const Leaf& leaf, Epoch durable);
+  [[nodiscard]] bool key_range(const Leaf& leaf, Owned& least, Owned& largest, std::size_t& live);
+  [[nodiscard]] std::string inspect(Offset at, const Owned* low, const Owned* high) const;
+  // Leaves of the list, from the left; false from `visit` ends it.
+  template <class F>
+  void for_each_linked(F&& visit) const {
+    std::uint64_t left = c_.medium.size() / options_.shape.bytes;
+    for (Offset at = Leaf::next_of(leaf(head()).links()); at != 0 && left != 0; --left) {
+      if (!possible(at)) return;
+      const Leaf here = leaf(at);
+      if (!visit(at, here)) return;
+      at = here.retired() ? Leaf::replacement_of(here.links()) : Leaf::next_of(here.links());
+    }
+  }
+
+  const Context c_;
+  const Options options_;
+  const Keys keys_;
+  base::LockTable locks_;
+  // Frees inner nodes, separators, leaves and key records; used pinned, as c_.grace of strict trees.
+  mutable alloc::Grace grace_;
+  epoch::Space space_;
+  Nodes nodes_;
+  base::Mutex queues_;  // guards the next three
+  std::map<Offset, Retired> retired_;  // in the list still
+  std::deque<Offset> retired_order_;
+  std::deque<Item> limbo_;  // by epoch
+  std::uint64_t listener_ = 0;
+  std::uint64_t rebuild_ns_ = 0;
+  std::uint64_t rolled_back_ = 0;  // words
+  std::atomic<std::uint64_t> splits_{0};
+  std::atomic<std::uint64_t> splits_in_place_{0};
+  std::atomic<std::uint64_t> compactions_{0};
+};
+
+}  // namespace everleaf::tree::bdtree
