@@ -131,8 +131,18 @@ Heap::SlabState* Heap::state_of(std::uint64_t slab) const {
                          : (*page)[slab % base::kSlabsPerPage].load(std::memory_order_acquire);
 }
 
-// A blank state for the slab.
-Heap::SlabState& Heap::install(std::uint64_t slab) {
+// A blank state that no slab has yet.
+Heap::SlabState& Heap::blank_state() {
+  if (spare_states_.empty()) {
+    spare_states_.push_back(owned_states_.emplace_back(std::make_unique<SlabState>()).get());
+  }
+  SlabState* const state = spare_states_.back();
+  spare_states_.pop_back();
+  *state = {};
+  return *state;
+}
+
+void Heap::publish(std::uint64_t slab, SlabState& state) {
   forget(slab);
   auto& cell = (*states_)[slab / base::kSlabsPerPage];
   StatePage* page = cell.load(std::memory_order_relaxed);
@@ -140,14 +150,8 @@ Heap::SlabState& Heap::install(std::uint64_t slab) {
     page = owned_pages_.emplace_back(std::make_unique<StatePage>()).get();
     cell.store(page, std::memory_order_release);
   }
-  if (spare_states_.empty()) {
-    spare_states_.push_back(owned_states_.emplace_back(std::make_unique<SlabState>()).get());
-  }
-  SlabState* const state = spare_states_.back();
-  spare_states_.pop_back();
-  *state = {};
-  (*page)[slab % base::kSlabsPerPage].store(state, std::memory_order_release);
-  return *state;
+  // H5, release: release() may clear bits as soon as it sees this.
+  (*page)[slab % base::kSlabsPerPage].store(&state, std::memory_order_release);
 }
 
 void Heap::forget(std::uint64_t slab) {
@@ -392,22 +396,24 @@ Heap::SlabState* Heap::adopt(std::uint64_t slab) {
   Place place;
   if (!parse_header(slab, place) || place.free_run) return nullptr;
   const Word* const bitmap = medium_.at<Word>(slab * kSlabBytes + kBitmapAt);
-  if (place.large) {
-    SlabState& large = install(slab);
-    large.large = true;
-    if ((pmem::load(bitmap) & 1) == 0) put_free_run(slab, place.slabs);
-    return &large;
+  if (place.large && (pmem::load(bitmap) & 1) == 0) {
+    put_free_run(slab, place.slabs);
+    return nullptr;
   }
-  SlabState& state = install(slab);
-  state.size_class = place.size_class;
-  state.shape = geometry(place.size_class);
-  state.free_bits.resize((state.shape.count + 63) / 64);
+  SlabState& state = blank_state();
+  state.large = place.large;
+  if (!place.large) {
+    state.size_class = place.size_class;
+    state.shape = geometry(place.size_class);
+    state.free_bits.resize((state.shape.count + 63) / 64);
+  }
   for (std::size_t word = 0; word < state.free_bits.size(); ++word) {
     const std::uint64_t valid = std::min<std::uint64_t>(64, state.shape.count - word * 64);
     const Word mask = valid == 64 ? ~Word{0} : (Word{1} << valid) - 1;
     state.free_bits[word] = ~pmem::load(bitmap + word) & mask;
     state.free += static_cast<std::uint64_t>(std::popcount(state.free_bits[word]));
   }
+  publish(slab, state);
   if (state.free != 0) {
     state.listed = true;
     partial_[state.size_class].push_back(slab);
@@ -528,7 +534,9 @@ Offset Heap::reserve_large(std::size_t bytes) {
   std::uint64_t slab = scan_some(kScanPerRefill, enough) ? take_free_run(slabs) : extend(slabs);
   if (slab == 0 && scan_some(~std::uint64_t{0}, enough)) slab = take_free_run(slabs);
   if (slab == 0 || !format(slab, kLargeRun, slabs)) return 0;
-  install(slab).large = true;
+  SlabState& state = blank_state();
+  state.large = true;
+  publish(slab, state);
   return slab * kSlabBytes + kLargeAt;
 }
 

@@ -13,6 +13,8 @@
 //   H3. No slab's bitmap is adopted into DRAM while a block of it is in a magazine or grace list
 //       without being marked taken there.
 //   H4. Words below the frontier are formatted: a slab's header is durable before the frontier.
+//   H5. A slab's state is published after its bitmap was read. Who sees a state may clear bits
+//       without central_: nobody will read them and take the block for free a second time.
 #pragma once
 
 #include <array>
@@ -96,7 +98,8 @@ class Heap {
   void give_back(pmem::Offset block);
   void put_free_run(std::uint64_t slab, std::uint64_t slabs);
   void skip_scanned(std::uint64_t slab, std::uint64_t slabs);
-  SlabState& install(std::uint64_t slab);
+  SlabState& blank_state();
+  void publish(std::uint64_t slab, SlabState& state);  // H5
   void forget(std::uint64_t slab);
   void unlist(std::uint64_t slab, SlabState& state);
   [[nodiscard]] std::uint64_t frontier_slab() const;

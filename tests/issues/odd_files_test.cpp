@@ -2,35 +2,25 @@
 // file beyond the largest pool made the heap look outside its tables; a file system without
 // nameless files could not hold a new pool.
 #include <cerrno>
-#include <cstdarg>
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "hooks.hpp"
 #include "pmem/format.hpp"
 #include "support.hpp"
 
-namespace {
-bool no_nameless_files = false;
-}
-
-// A file system that knows no O_TMPFILE.
-extern "C" int open(const char* path, int flags, ...) {
-  std::va_list arguments;
-  va_start(arguments, flags);
-  const auto permissions = va_arg(arguments, unsigned);
-  va_end(arguments);
-  if (no_nameless_files && (flags & O_TMPFILE) == O_TMPFILE) {
-    errno = EOPNOTSUPP;
-    return -1;
-  }
-  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, permissions));
-}
-
 namespace everleaf::test {
 namespace {
+
+// A file system that knows no O_TMPFILE.
+void without_nameless_files() {
+  hooks.open = [](int flags) -> Answer {
+    if ((flags & O_TMPFILE) == O_TMPFILE) return EOPNOTSUPP;
+    return std::nullopt;
+  };
+}
 
 TEST(OddFiles, HolesAreFilledAtOpen) {
   const Scratch scratch;
@@ -65,7 +55,7 @@ TEST(OddFiles, LargerThanAnyPool) {
 
 TEST(OddFiles, WithoutNamelessFiles) {
   const Scratch scratch;
-  no_nameless_files = true;
+  without_nameless_files();
   {
     Pool pool = Pool::open(scratch / "pool", small_pool()).value();
     auto index = pool.index<std::uint64_t>("index").value();
@@ -73,7 +63,7 @@ TEST(OddFiles, WithoutNamelessFiles) {
     PoolOptions fresh = small_pool(Mode::create);
     EXPECT_EQ(Pool::open(scratch / "pool", fresh).error().code, Code::exists);
   }
-  no_nameless_files = false;
+  reset_hooks();
   EXPECT_EQ(
       *Pool::open(scratch / "pool", small_pool()).value().index<std::uint64_t>("index")->find(1),
       2U);
