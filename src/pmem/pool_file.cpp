@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <optional>
 #include <string>
 
@@ -84,6 +85,43 @@ Result<void> fill_holes(const Descriptor& file, std::uint64_t bytes, const Domai
   return allocate(file, 0, bytes);
 }
 
+// Read past the mapping, which does not exist yet.
+bool says_clean(const Descriptor& file, std::uint64_t bytes) {
+  std::array<std::byte, kHeaderB + sizeof(Header)> start{};
+  if (::pread(file.get(), start.data(), start.size(), 0) != static_cast<ssize_t>(start.size())) {
+    return false;
+  }
+  const auto reading = read_headers(start.data(), bytes, false);
+  return reading && reading->header.clean == 1 && !reading->other_damaged;
+}
+
+// What this process reads it builds on, so it must be on the medium. A process that died leaves
+// stores in caches that nobody has flushed.
+Result<void> settle(const Descriptor& file, std::uint64_t bytes, const DomainChoice& domain,
+                    const std::filesystem::path& path) {
+  const auto sync = [&]() -> Result<void> {
+    if (::fsync(file.get()) == 0) return {};
+    return std::unexpected(Error{Code::io, "cannot write back what an earlier process left of " +
+                                               path.string() + ": " + std::strerror(errno)});
+  };
+  if (domain.domain == Domain::memory && !domain.emulated) {
+    // DAX: the kernel flushes the CPU caches over each page that was written since its last fsync.
+    return says_clean(file, bytes) ? Result<void>{} : sync();
+  }
+  if (domain.domain != Domain::disk) return {};
+  // After a proper close, too: it may have been one of the domain `process`.
+  if (auto synced = sync(); !synced) return synced;
+  // Pages whose write-back failed pass for clean, and no sync writes them: judge the disk instead.
+  const auto drop_cache = [&](std::uint64_t most) {
+    (void)::posix_fadvise(file.get(), 0, static_cast<off_t>(most), POSIX_FADV_DONTNEED);
+  };
+  // First what says whether the rest must go, and the lanes; in a piece that no page is larger
+  // than.
+  drop_cache(kHugePage);
+  if (!says_clean(file, bytes)) drop_cache(0);
+  return {};
+}
+
 std::optional<Error> impossible_frontier(Word frontier, std::uint64_t bytes,
                                          const std::filesystem::path& path) {
   if (frontier >= kHeapAt && frontier <= bytes && frontier % kSlabBytes == 0) return std::nullopt;
@@ -152,6 +190,11 @@ Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem:
   auto domain = choose(pool->file_.get(), options);
   if (!domain) return std::unexpected(domain.error());
   pool->domain_ = *domain;
+  if (!pool->read_only_) {
+    if (auto settled = settle(pool->file_, *bytes, pool->domain_, path); !settled) {
+      return std::unexpected(settled.error());
+    }
+  }
   if (auto mapped = pool->map(options, *bytes, observer); !mapped) {
     return std::unexpected(mapped.error());
   }
