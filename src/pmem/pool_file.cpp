@@ -368,8 +368,8 @@ bool PoolFile::grow(std::uint64_t bytes) {
     }
     if (!backed) return false;
     // The new size must survive before anything in the new part is acknowledged.
-    if (domain_.domain != Domain::process && ::fdatasync(file_.get()) != 0) {
-      medium_->fail();
+    if (domain_.domain != Domain::process &&
+        !medium_->synced([this] { return ::fdatasync(file_.get()) == 0; })) {
       return false;
     }
   }
