@@ -72,19 +72,6 @@ class Unborn {
   std::filesystem::path temporary_;
 };
 
-// A copied file may have holes, and touching one on a full disk is a SIGBUS.
-Result<void> fill_holes(const Descriptor& file, std::uint64_t bytes, const DomainChoice& domain) {
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return std::unexpected(system_error("cannot stat", errno));
-  constexpr std::uint64_t kStatBlock = 512;
-  const bool short_of_blocks = static_cast<std::uint64_t>(info.st_blocks) * kStatBlock < bytes;
-  // The count is exact in memory; on disks it includes metadata, and asking for what is there
-  // already costs little.
-  const bool in_memory = domain.domain == Domain::process || domain.emulated;
-  if (in_memory && !short_of_blocks) return {};
-  return allocate(file, 0, bytes);
-}
-
 // Read past the mapping, which does not exist yet.
 bool says_clean(const Descriptor& file, std::uint64_t bytes) {
   std::array<std::byte, kHeaderB + sizeof(Header)> start{};
@@ -200,7 +187,9 @@ Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem:
   }
   if (auto read = pool->read_header(*bytes); !read) return std::unexpected(read.error());
   if (!pool->read_only_) {
-    if (auto filled = fill_holes(pool->file_, *bytes, pool->domain_); !filled) {
+    // A copied file may have holes, and touching one on a full disk is a SIGBUS.
+    const bool in_memory = pool->domain_.domain == Domain::process || pool->domain_.emulated;
+    if (auto filled = fill_holes(pool->file_, *bytes, in_memory); !filled) {
       filled.error().message = path.string() + " has holes: " + filled.error().message;
       return std::unexpected(filled.error());
     }

@@ -1,6 +1,7 @@
 // The stories: a pool copied with holes was mapped as it was, and a full disk then meant SIGBUS; a
 // file beyond the largest pool made the heap look outside its tables; a file system without
-// nameless files could not hold a new pool.
+// nameless files could not hold a new pool; filling a file's holes filled the user's disk before it
+// failed, and read the whole file where the system cannot reserve blocks.
 #include <cerrno>
 
 #include <fcntl.h>
@@ -39,6 +40,46 @@ TEST(OddFiles, HolesAreFilledAtOpen) {
   ASSERT_EQ(::fstat(file, &info), 0);
   EXPECT_GE(static_cast<std::size_t>(info.st_blocks) * 512, bytes.size());
   ::close(file);
+}
+
+TEST(OddFiles, HolesLargerThanTheDisk) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  { (void)Pool::open(path, small_pool()).value(); }
+  ASSERT_EQ(::truncate(path.c_str(), off_t{400} << 20), 0);
+  hooks.fstatvfs = [](struct statvfs& disk) -> Answer {
+    disk.f_bavail = (std::uint64_t{100} << 20) / disk.f_frsize;
+    return 0;
+  };
+  hooks.fallocate = hooks.posix_fallocate = []() -> Answer {
+    ADD_FAILURE() << "blocks were taken";
+    return ENOSPC;
+  };
+  const auto pool = Pool::open(path, small_pool());
+  reset_hooks();
+  ASSERT_FALSE(pool);
+  EXPECT_EQ(pool.error().code, Code::out_of_space);
+}
+
+TEST(OddFiles, WithoutReservedBlocks) {
+  const Scratch scratch(
+      std::filesystem::current_path());  // on a disk: blocks alone do not settle it
+  const auto path = scratch / "pool";
+  { (void)Pool::open(path, small_pool()).value(); }
+  PoolOptions options = small_pool();
+  options.domain.reset();
+  int written = 0;
+  hooks.fallocate = []() -> Answer { return EOPNOTSUPP; };
+  hooks.posix_fallocate = [&written]() -> Answer {
+    ++written;
+    return std::nullopt;
+  };
+  EXPECT_TRUE(Pool::open(path, options));
+  EXPECT_EQ(written, 0) << "the file has all its blocks";
+  ASSERT_EQ(::truncate(path.c_str(), off_t{4} << 20), 0);
+  EXPECT_TRUE(Pool::open(path, options));
+  EXPECT_EQ(written, 1);
+  reset_hooks();
 }
 
 TEST(OddFiles, LargerThanAnyPool) {
