@@ -97,6 +97,33 @@ TEST_P(FailedWriteBack, AnyPagesThatReachTheFileLeaveASoundPool) {
   });
 }
 
+// A reader may see the change whose fence failed (C2); sync() tells, and the next open decides.
+TEST_P(FailedWriteBack, ReadersMaySeeARefusedChange) {
+  with_keys([]<class K>(const std::string& spec) {
+    const Scratch scratch;
+    const auto path = scratch / "pool";
+    const auto key = Keys<K>::nth(1);
+    const auto one_of_both = [&](const Index<K>& index) {
+      const Lookup hit = index.find(key);
+      EXPECT_TRUE(hit && (*hit == 1 || *hit == 2)) << *hit;
+    };
+    {
+      Pool pool = Pool::open(path, on_disk()).value();
+      auto index = pool.index<K>("index", spec).value();
+      ASSERT_EQ(index.insert(key, 1), Outcome::done);
+      ASSERT_EQ(index.sync(), Outcome::done);
+      hooks.msync = [](std::byte*, std::size_t) -> Answer { return EIO; };
+      EXPECT_EQ(index.update(key, 2), Outcome::io_error);
+      one_of_both(index);
+      EXPECT_EQ(index.sync(), Outcome::io_error);
+      EXPECT_EQ(unsound(pool), "");
+      reset_hooks();
+    }
+    Pool pool = Pool::open(path, on_disk()).value();
+    one_of_both(pool.index<K>("index").value());
+  });
+}
+
 EVERLEAF_EVERY_TREE(FailedWriteBack);
 
 }  // namespace

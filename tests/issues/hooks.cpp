@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +20,15 @@ template <class Hook, class... Arguments>
 Answer ask(const Hook& hook, Arguments&&... arguments) {
   return hook ? hook(arguments...) : std::nullopt;
 }
+
+// A test that ends early must not answer for the next one.
+class ResetAfterEachTest : public testing::EmptyTestEventListener {
+  void OnTestEnd(const testing::TestInfo&) override { reset_hooks(); }
+};
+[[maybe_unused]] const bool resetting = [] {
+  testing::UnitTest::GetInstance()->listeners().Append(new ResetAfterEachTest);
+  return true;
+}();
 
 int returned(int error) {
   if (error == 0) return 0;
