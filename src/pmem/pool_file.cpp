@@ -4,9 +4,11 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <random>
 #include <string>
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,18 +50,27 @@ class Unborn {
       // Older kernels and some file systems say EISDIR or EOPNOTSUPP: both come out as `io`.
       if (nameless.error().code != Code::io) return nameless;
     }
-    std::filesystem::path temporary = path_;
-    temporary += ".new-" + std::to_string(::getpid());
-    auto named = Descriptor::open(temporary, O_RDWR | O_CREAT | O_EXCL, 0666);
-    if (named) temporary_ = std::move(temporary);
-    return named;
+    std::random_device random;
+    for (int attempt = 1;; ++attempt) {
+      // Random: a crash leaves such a file, and process numbers come again.
+      std::filesystem::path temporary = path_;
+      temporary += ".new-" + std::to_string(std::uint64_t{random()} << 32 | random());
+      auto named = Descriptor::open(temporary, O_RDWR | O_CREAT | O_EXCL, 0666);
+      if (named) temporary_ = std::move(temporary);
+      if (named || named.error().code != Code::exists) return named;
+      if (attempt == kMostNames) {
+        // Not `exists`: that would speak of the pool.
+        return std::unexpected(Error{Code::io, "no temporary name is free: " + temporary.string()});
+      }
+    }
   }
 
   // Gives the name; exists if somebody was faster.
   Result<void> name(const Descriptor& file) {
     const std::string source =
         temporary_.empty() ? "/proc/self/fd/" + std::to_string(file.get()) : temporary_.string();
-    if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+    if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0 &&
+        !renamed(errno)) {
       return std::unexpected(system_error("cannot create " + path_.string(), errno));
     }
     auto synced = sync_directory(path_);
@@ -68,6 +79,19 @@ class Unborn {
   }
 
  private:
+  static constexpr int kMostNames = 16;
+
+  // Where there are no hard links. errno is that of the rename if it was tried.
+  bool renamed(int error) {
+    const bool no_links = error == EPERM || error == EOPNOTSUPP || error == ENOSYS;
+    if (temporary_.empty() || !no_links ||
+        ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
+      return false;
+    }
+    temporary_.clear();
+    return true;
+  }
+
   std::filesystem::path path_;
   std::filesystem::path temporary_;
 };

@@ -1,8 +1,12 @@
 // The stories: a pool copied with holes was mapped as it was, and a full disk then meant SIGBUS; a
 // file beyond the largest pool made the heap look outside its tables; a file system without
-// nameless files could not hold a new pool; filling a file's holes filled the user's disk before it
-// failed, and read the whole file where the system cannot reserve blocks.
+// nameless files could not hold a new pool, and then not where a crash had left a temporary file of
+// the same process number, where two threads created at once, or without hard links; filling a
+// file's holes filled the user's disk before it failed, and read the whole file where the system
+// cannot reserve blocks.
+#include <barrier>
 #include <cerrno>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -21,6 +25,11 @@ void without_nameless_files() {
     if ((flags & O_TMPFILE) == O_TMPFILE) return EOPNOTSUPP;
     return std::nullopt;
   };
+}
+
+std::size_t files_in(const Scratch& scratch) {
+  const auto files = std::filesystem::directory_iterator(scratch.path());
+  return static_cast<std::size_t>(std::distance(begin(files), end(files)));
 }
 
 TEST(OddFiles, HolesAreFilledAtOpen) {
@@ -108,11 +117,61 @@ TEST(OddFiles, WithoutNamelessFiles) {
   EXPECT_EQ(
       *Pool::open(scratch / "pool", small_pool()).value().index<std::uint64_t>("index")->find(1),
       2U);
-  std::size_t files = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(scratch.path())) {
-    ++files;
+  EXPECT_EQ(files_in(scratch), 1U) << "a temporary file was left";
+}
+
+TEST(OddFiles, TemporaryNamesThatAreTaken) {
+  const Scratch scratch;
+  without_nameless_files();
+  write_bytes(scratch / ("pool.new-" + std::to_string(::getpid())), {});
+  EXPECT_TRUE(Pool::open(scratch / "pool", small_pool()));
+  for (int round = 0; round < 50; ++round) {
+    const auto path = scratch / ("pool" + std::to_string(round));
+    std::barrier together(2);
+    const auto open = [&] {
+      together.arrive_and_wait();
+      const auto pool = Pool::open(path, small_pool());
+      together.arrive_and_wait();  // neither closes before both have opened
+      return pool ? std::optional<Error>() : pool.error();
+    };
+    std::optional<Error> first;
+    std::thread other([&] { first = open(); });
+    const auto second = open();
+    other.join();
+    ASSERT_NE(first.has_value(), second.has_value());
+    const Error refused = first ? *first : *second;
+    EXPECT_EQ(refused.code, Code::locked_here) << refused.message;
   }
-  EXPECT_EQ(files, 1U) << "a temporary file was left";
+  hooks.open = [](int flags) -> Answer {
+    if ((flags & O_TMPFILE) == O_TMPFILE) return EOPNOTSUPP;
+    if ((flags & O_EXCL) != 0) return EEXIST;
+    return std::nullopt;
+  };
+  const auto none_free = Pool::open(scratch / "new", small_pool());
+  ASSERT_FALSE(none_free);
+  EXPECT_EQ(none_free.error().code, Code::io);
+  reset_hooks();
+}
+
+TEST(OddFiles, WithoutHardLinks) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  without_nameless_files();
+  hooks.linkat = []() -> Answer { return EPERM; };
+  { EXPECT_TRUE(Pool::open(path, small_pool(Mode::create))); }
+  EXPECT_EQ(files_in(scratch), 1U);
+  const auto bytes = read_bytes(path);
+  // Somebody else's pool of that name is not replaced.
+  hooks.linkat = [&]() -> Answer {
+    write_bytes(path, bytes);
+    return EPERM;
+  };
+  std::filesystem::remove(path);
+  const auto second = Pool::open(path, small_pool(Mode::create));
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Code::exists);
+  EXPECT_EQ(files_in(scratch), 1U);
+  reset_hooks();
 }
 
 }  // namespace
