@@ -43,8 +43,9 @@ struct OpenHere {
   std::multiset<std::pair<dev_t, ino_t>> files;
 };
 
+// Never destroyed: pools in static variables may be closed after any of ours.
 OpenHere& open_here() {
-  static OpenHere table;
+  static OpenHere& table = *new OpenHere;
   return table;
 }
 
