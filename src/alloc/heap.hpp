@@ -90,8 +90,9 @@ class Heap {
   SlabState* adopt(std::uint64_t slab);
   void look_at(std::uint64_t slab, const Place& place);
   template <class Enough>
-  bool scan_some(std::uint64_t slabs, Enough enough);
-  [[nodiscard]] bool has_free_run(std::uint64_t slabs) const;
+  bool scan_some(bool all, Enough enough);
+  [[nodiscard]] bool has_free_run(std::uint64_t slabs) const { return longest_run_ >= slabs; }
+  void find_longest_run();
   std::uint64_t take_free_run(std::uint64_t slabs);
   std::uint64_t extend(std::uint64_t slabs);
   bool format(std::uint64_t slab, std::uint64_t kind, std::uint64_t slabs);
@@ -109,6 +110,7 @@ class Heap {
   mutable base::Mutex central_;
   std::vector<std::vector<std::uint64_t>> partial_;  // per class: slabs with free bits
   std::vector<std::pair<std::uint64_t, std::uint64_t>> free_runs_;  // {first slab, slabs}, sorted
+  std::uint64_t longest_run_ = 0;                                   // of free_runs_, in slabs
   std::uint64_t scan_next_;                                         // slabs below it are adopted
   // Slab number -> state, in two levels. release() asks without a lock whether there is one; a
   // state's content is for holders of central_.
