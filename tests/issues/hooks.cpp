@@ -13,7 +13,6 @@
 
 namespace everleaf::test {
 Hooks hooks;
-thread_local void (*before_allocation)() = nullptr;
 
 namespace {
 template <class Hook, class... Arguments>

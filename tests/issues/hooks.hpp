@@ -34,7 +34,8 @@ inline void reset_hooks() {
   hooks = {};
 }
 
+using Hook = void (*)();
 // Called before each allocation of this thread by operator new.
-extern thread_local void (*before_allocation)();
+inline constinit thread_local Hook before_allocation = nullptr;
 
 }  // namespace everleaf::test
