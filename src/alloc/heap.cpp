@@ -25,9 +25,11 @@ static_assert(kMostSlabs <= (Word{1} << 24));
 constexpr std::size_t kBitmapAt = 64;
 constexpr std::size_t kLargeAt = kFirstBlockAt;  // of a large block, behind its header and its bit
 constexpr std::uint64_t kFirstSlab = kHeapAt / kSlabBytes;
-// Slabs looked at before the heap grows instead: a few milliseconds at most. A pool of up to this
-// many slabs never grows while it has room, however short its sessions are.
-constexpr std::uint64_t kScanPerRefill = 4096;
+// Looked at before the heap grows instead, under the lock that others wait for: always the fewest
+// slabs, each of which may be a page to read from a cold disk, and more while it takes no time.
+constexpr std::uint64_t kFewestLooks = 64;
+constexpr std::uint64_t kMostLooks = 4096;
+constexpr std::uint64_t kLook_ns = 2'000'000;
 
 Word make_header(Word kind, std::uint64_t slabs, std::uint64_t slab) {
   const Word body = kind | slabs << 8;
@@ -131,8 +133,18 @@ Heap::SlabState* Heap::state_of(std::uint64_t slab) const {
                          : (*page)[slab % base::kSlabsPerPage].load(std::memory_order_acquire);
 }
 
-// A blank state for the slab.
-Heap::SlabState& Heap::install(std::uint64_t slab) {
+// A blank state that no slab has yet.
+Heap::SlabState& Heap::blank_state() {
+  if (spare_states_.empty()) {
+    spare_states_.push_back(owned_states_.emplace_back(std::make_unique<SlabState>()).get());
+  }
+  SlabState* const state = spare_states_.back();
+  spare_states_.pop_back();
+  *state = {};
+  return *state;
+}
+
+void Heap::publish(std::uint64_t slab, SlabState& state) {
   forget(slab);
   auto& cell = (*states_)[slab / base::kSlabsPerPage];
   StatePage* page = cell.load(std::memory_order_relaxed);
@@ -140,14 +152,8 @@ Heap::SlabState& Heap::install(std::uint64_t slab) {
     page = owned_pages_.emplace_back(std::make_unique<StatePage>()).get();
     cell.store(page, std::memory_order_release);
   }
-  if (spare_states_.empty()) {
-    spare_states_.push_back(owned_states_.emplace_back(std::make_unique<SlabState>()).get());
-  }
-  SlabState* const state = spare_states_.back();
-  spare_states_.pop_back();
-  *state = {};
-  (*page)[slab % base::kSlabsPerPage].store(state, std::memory_order_release);
-  return *state;
+  // H5, release: release() may clear bits as soon as it sees this.
+  (*page)[slab % base::kSlabsPerPage].store(&state, std::memory_order_release);
 }
 
 void Heap::forget(std::uint64_t slab) {
@@ -331,28 +337,35 @@ std::size_t Heap::take_from_slabs(std::size_t size_class, Offset* out, std::size
 // the open, new space, and at last every slab not looked at.
 bool Heap::find_slab(std::size_t size_class) {
   const auto enough = [&] { return !partial_[size_class].empty() || has_free_run(1); };
-  if (!has_free_run(1)) scan_some(kScanPerRefill, enough);
+  if (!has_free_run(1)) scan_some(false, enough);
   if (!partial_[size_class].empty()) return true;
   std::uint64_t slab = has_free_run(1) ? take_free_run(1) : extend(1);
   if (slab == 0) {
-    scan_some(~std::uint64_t{0}, enough);
+    scan_some(true, enough);
     if (!partial_[size_class].empty()) return true;
     slab = take_free_run(1);
   }
   return slab != 0 && format(slab, size_class + 1, 1) && adopt(slab) != nullptr;
 }
 
-// Looks at slabs that nobody has looked at since the open, until there is enough.
+// Looks at slabs that nobody has looked at since the open until there is enough: at all of them, or
+// as long as others can wait.
 template <class Enough>
-bool Heap::scan_some(std::uint64_t slabs, Enough enough) {
+bool Heap::scan_some(bool all, Enough enough) {
   const std::uint64_t end = frontier_slab();
-  for (; slabs != 0 && scan_next_ < end && !enough(); --slabs) {
-    const auto inside = std::ranges::find_if(free_runs_, [this](const auto& run) {
-      return run.first <= scan_next_ && scan_next_ < run.first + run.second;
-    });
-    if (inside != free_runs_.end()) {
-      scan_next_ = inside->first + inside->second;
-      continue;
+  const std::uint64_t started_ns = base::now_ns();
+  for (std::uint64_t looks = 0; scan_next_ < end && !enough(); ++looks) {
+    if (!all && looks >= kFewestLooks &&
+        (looks == kMostLooks || base::now_ns() - started_ns > kLook_ns)) {
+      break;
+    }
+    const auto behind = std::ranges::upper_bound(free_runs_, std::pair{scan_next_, ~Word{0}});
+    if (behind != free_runs_.begin()) {
+      const auto& run = *std::prev(behind);
+      if (scan_next_ < run.first + run.second) {
+        scan_next_ = run.first + run.second;
+        continue;
+      }
     }
     Place place;
     const std::uint64_t slab = scan_next_;
@@ -378,10 +391,6 @@ void Heap::look_at(std::uint64_t slab, const Place& place) {
   put_free_run(slab, place.slabs);
 }
 
-bool Heap::has_free_run(std::uint64_t slabs) const {
-  return std::ranges::any_of(free_runs_, [slabs](const auto& run) { return run.second >= slabs; });
-}
-
 void Heap::skip_scanned(std::uint64_t slab, std::uint64_t slabs) {
   // A run that covers the scan's next slab: what stands inside it is no header.
   if (slab <= scan_next_ && scan_next_ < slab + slabs) scan_next_ = slab + slabs;
@@ -392,22 +401,24 @@ Heap::SlabState* Heap::adopt(std::uint64_t slab) {
   Place place;
   if (!parse_header(slab, place) || place.free_run) return nullptr;
   const Word* const bitmap = medium_.at<Word>(slab * kSlabBytes + kBitmapAt);
-  if (place.large) {
-    SlabState& large = install(slab);
-    large.large = true;
-    if ((pmem::load(bitmap) & 1) == 0) put_free_run(slab, place.slabs);
-    return &large;
+  if (place.large && (pmem::load(bitmap) & 1) == 0) {
+    put_free_run(slab, place.slabs);
+    return nullptr;
   }
-  SlabState& state = install(slab);
-  state.size_class = place.size_class;
-  state.shape = geometry(place.size_class);
-  state.free_bits.resize((state.shape.count + 63) / 64);
+  SlabState& state = blank_state();
+  state.large = place.large;
+  if (!place.large) {
+    state.size_class = place.size_class;
+    state.shape = geometry(place.size_class);
+    state.free_bits.resize((state.shape.count + 63) / 64);
+  }
   for (std::size_t word = 0; word < state.free_bits.size(); ++word) {
     const std::uint64_t valid = std::min<std::uint64_t>(64, state.shape.count - word * 64);
     const Word mask = valid == 64 ? ~Word{0} : (Word{1} << valid) - 1;
     state.free_bits[word] = ~pmem::load(bitmap + word) & mask;
     state.free += static_cast<std::uint64_t>(std::popcount(state.free_bits[word]));
   }
+  publish(slab, state);
   if (state.free != 0) {
     state.listed = true;
     partial_[state.size_class].push_back(slab);
@@ -459,6 +470,7 @@ void Heap::put_free_run(std::uint64_t slab, std::uint64_t slabs) {
     }
   }
   free_runs_.insert(next, {slab, slabs});
+  longest_run_ = std::max(longest_run_, slabs);
   skip_scanned(slab, slabs);
   const Word header = make_header(kFreeRun, slabs, slab);
   Word* const word = medium_.at<Word>(slab * kSlabBytes);
@@ -471,18 +483,32 @@ void Heap::put_free_run(std::uint64_t slab, std::uint64_t slabs) {
   (void)medium_.persist(word, sizeof(Word));
 }
 
+// After a run of the longest was cut: most often there is another one.
+void Heap::find_longest_run() {
+  std::uint64_t most = 0;
+  for (const auto& [slab, slabs] : free_runs_) {
+    most = std::max(most, slabs);
+    if (most == longest_run_) return;
+  }
+  longest_run_ = most;
+}
+
 // Cuts `slabs` off the front of a free run; 0 if there is none so long or a write-back failed.
 std::uint64_t Heap::take_free_run(std::uint64_t slabs) {
+  if (!has_free_run(slabs)) return 0;
   const auto run =
       std::ranges::find_if(free_runs_, [slabs](const auto& r) { return r.second >= slabs; });
-  if (run == free_runs_.end()) return 0;
   const std::uint64_t slab = run->first;
-  if (run->second == slabs) {
+  const bool whole = run->second == slabs;
+  const bool longest = run->second == longest_run_;
+  if (whole) {
     free_runs_.erase(run);
-    return slab;
+  } else {
+    run->first += slabs;
+    run->second -= slabs;
   }
-  run->first += slabs;
-  run->second -= slabs;
+  if (longest) find_longest_run();
+  if (whole) return slab;
   Word* const rest = medium_.at<Word>(run->first * kSlabBytes);
   std::atomic_ref<Word>(*rest).store(make_header(kFreeRun, run->second, run->first),
                                      std::memory_order_release);
@@ -525,10 +551,12 @@ Offset Heap::reserve_large(std::size_t bytes) {
   const std::uint64_t slabs = (bytes + kLargeAt + kSlabBytes - 1) / kSlabBytes;
   const base::MutexGuard guard(central_);
   const auto enough = [&] { return has_free_run(slabs); };
-  std::uint64_t slab = scan_some(kScanPerRefill, enough) ? take_free_run(slabs) : extend(slabs);
-  if (slab == 0 && scan_some(~std::uint64_t{0}, enough)) slab = take_free_run(slabs);
+  std::uint64_t slab = scan_some(false, enough) ? take_free_run(slabs) : extend(slabs);
+  if (slab == 0 && scan_some(true, enough)) slab = take_free_run(slabs);
   if (slab == 0 || !format(slab, kLargeRun, slabs)) return 0;
-  install(slab).large = true;
+  SlabState& state = blank_state();
+  state.large = true;
+  publish(slab, state);
   return slab * kSlabBytes + kLargeAt;
 }
 

@@ -13,6 +13,8 @@
 //   H3. No slab's bitmap is adopted into DRAM while a block of it is in a magazine or grace list
 //       without being marked taken there.
 //   H4. Words below the frontier are formatted: a slab's header is durable before the frontier.
+//   H5. A slab's state is published after its bitmap was read. Who sees a state may clear bits
+//       without central_: nobody will read them and take the block for free a second time.
 #pragma once
 
 #include <array>
@@ -88,15 +90,17 @@ class Heap {
   SlabState* adopt(std::uint64_t slab);
   void look_at(std::uint64_t slab, const Place& place);
   template <class Enough>
-  bool scan_some(std::uint64_t slabs, Enough enough);
-  [[nodiscard]] bool has_free_run(std::uint64_t slabs) const;
+  bool scan_some(bool all, Enough enough);
+  [[nodiscard]] bool has_free_run(std::uint64_t slabs) const { return longest_run_ >= slabs; }
+  void find_longest_run();
   std::uint64_t take_free_run(std::uint64_t slabs);
   std::uint64_t extend(std::uint64_t slabs);
   bool format(std::uint64_t slab, std::uint64_t kind, std::uint64_t slabs);
   void give_back(pmem::Offset block);
   void put_free_run(std::uint64_t slab, std::uint64_t slabs);
   void skip_scanned(std::uint64_t slab, std::uint64_t slabs);
-  SlabState& install(std::uint64_t slab);
+  SlabState& blank_state();
+  void publish(std::uint64_t slab, SlabState& state);  // H5
   void forget(std::uint64_t slab);
   void unlist(std::uint64_t slab, SlabState& state);
   [[nodiscard]] std::uint64_t frontier_slab() const;
@@ -106,6 +110,7 @@ class Heap {
   mutable base::Mutex central_;
   std::vector<std::vector<std::uint64_t>> partial_;  // per class: slabs with free bits
   std::vector<std::pair<std::uint64_t, std::uint64_t>> free_runs_;  // {first slab, slabs}, sorted
+  std::uint64_t longest_run_ = 0;                                   // of free_runs_, in slabs
   std::uint64_t scan_next_;                                         // slabs below it are adopted
   // Slab number -> state, in two levels. release() asks without a lock whether there is one; a
   // state's content is for holders of central_.

@@ -8,8 +8,10 @@
 //   R2  apply it in place, flush; FENCE
 //   R3  truncate the lane, flush; FENCE
 // A crash before R1's fence leaves a record whose checksum fails (nothing happened) or a whole one;
-// after it, recovery applies the record again: R2 is idempotent. R3 is durable before the caller
-// unlocks, so no record is ever older than a later change of the words that it names.
+// after it, recovery applies the record again: R2 is idempotent. It also stores and flushes the
+// covered bytes again: after the death of a process they may be whole in a cache only. R3 is
+// durable before the caller unlocks, so no record is ever older than a later change of the words
+// that it names.
 //
 // Lane: word 0: 0, or count << 56 | sequence; word 1: XXH3 of word 0 and all that follows; word 2:
 // XXH3 of the covered bytes; then entries {offset | op, value}. Word 0 and the checksum must both
@@ -100,6 +102,7 @@ class RedoLog {
 
  private:
   void apply(std::span<const Redo::Entry> entries);
+  void store_covered(std::span<const Redo::Entry> entries);
   [[nodiscard]] std::uint64_t content_of(std::span<const Redo::Entry> entries) const;
   [[nodiscard]] static std::uint64_t checksum_of(const pmem::Word* words, std::size_t count);
   [[nodiscard]] bool whole(const pmem::Word* words, std::span<const Redo::Entry> entries) const;

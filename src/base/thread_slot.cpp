@@ -40,6 +40,18 @@ const EndOfThread& end_of_thread() noexcept {
   return key;
 }
 
+// Keeps the library loaded while the thread lives: glibc unloads none that has a thread_local with
+// a destructor left to call, but knows nothing of the key, whose destructor comes right after.
+struct KeepLoaded {
+  volatile bool kept = true;  // volatile: or the destructor would be empty and never registered
+  ~KeepLoaded() { kept = false; }
+};
+
+void keep_loaded() noexcept {
+  thread_local KeepLoaded keep;
+  keep.kept = true;
+}
+
 void raise_limit(unsigned limit) noexcept {
   unsigned seen = g_limit.load(std::memory_order_relaxed);
   // seq_cst: a grace-period scan that misses this thread must come before its first pin.
@@ -69,6 +81,7 @@ unsigned detail::claim_slot() noexcept {
           give_back(slot);
           return kNoSlot;
         }
+        keep_loaded();
         raise_limit(slot + 1);
         current_slot = slot;
         return slot;

@@ -1,4 +1,5 @@
-// Persistence epochs (Du, Scott, SIGMOD 2024, section 3.1). README.md has the steps and crash cases.
+// Persistence epochs (Du, Scott, SIGMOD 2024, section 3.1). README.md has the steps and crash
+// cases.
 //
 // Thread safety: all methods from any thread, but for start() and stop().
 // Invariants
@@ -50,8 +51,8 @@ class Epochs {
     std::array<std::vector<std::uint64_t>, kLists> lines;
   };
 
-  // Announces the calling thread, which has a slot, as a writer of the current epoch. Not nested; no
-  // sync() inside.
+  // Announces the calling thread, which has a slot, as a writer of the current epoch. Not nested;
+  // no sync() inside.
   class Section {
    public:
     explicit Section(Epochs& epochs) noexcept
@@ -98,7 +99,8 @@ class Epochs {
   // Until durable() >= epoch: waits for the background thread, or steps by itself if there is none.
   [[nodiscard]] Outcome wait_durable(Epoch epoch);
 
-  // Called after each step, outside of sections, never twice at once. Returns a number for forget().
+  // Called after each step, outside of sections, never twice at once. Returns a number for
+  // forget().
   using Listener = std::function<void()>;
   std::uint64_t listen(Listener listener);
   // Waits until the listener is not running.
@@ -110,9 +112,9 @@ class Epochs {
 
   struct Figures {
     std::uint64_t steps = 0;
-    std::uint64_t mean_ns = 0;   // between steps of the background thread
+    std::uint64_t mean_ns = 0;  // between steps of the background thread
     std::uint64_t worst_ns = 0;
-    std::uint64_t lines = 0;     // written back
+    std::uint64_t lines = 0;  // written back
   };
   [[nodiscard]] Figures figures() const;
 

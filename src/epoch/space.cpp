@@ -255,10 +255,10 @@ Outcome Space::grow(std::size_t bytes) {
   for (const std::uint64_t ask : {wanted, least}) {
     // As much as the heap's block has.
     constexpr std::uint64_t kSlab = pmem::kSlabBytes;
-    const std::uint64_t size = ask <= kFirstExtentBytes
-                                   ? kFirstExtentBytes
-                                   : (ask + alloc::kFirstBlockAt + kSlab - 1) / kSlab * kSlab -
-                                         alloc::kFirstBlockAt;
+    const std::uint64_t size =
+        ask <= kFirstExtentBytes
+            ? kFirstExtentBytes
+            : (ask + alloc::kFirstBlockAt + kSlab - 1) / kSlab * kSlab - alloc::kFirstBlockAt;
     const Offset block = heap_.reserve(size);
     if (block == 0) continue;
     alloc::Redo record;

@@ -28,7 +28,8 @@ struct Extent {
 };
 
 inline constexpr std::size_t kChunkBytes = 16128;
-inline constexpr std::size_t kBlockAlign = 256;  // of blocks whose size is a power of two from here on
+inline constexpr std::size_t kBlockAlign =
+    256;  // of blocks whose size is a power of two from here on
 
 class Space {
  public:
@@ -72,15 +73,15 @@ class Space {
   struct Chunk {
     pmem::Offset at = 0;
     std::uint8_t size_class = kFree;
-    bool listed = false;      // in partial_
-    std::uint32_t used = 0;   // blocks; kHead: chunks
+    bool listed = false;                    // in partial_
+    std::uint32_t used = 0;                 // blocks; kHead: chunks
     std::unique_ptr<std::uint64_t[]> bits;  // set: in use
   };
   struct Run {  // an extent
     pmem::Offset at;
     std::uint64_t bytes;
-    pmem::Offset first;     // chunk
-    std::size_t chunk;      // its number
+    pmem::Offset first;  // chunk
+    std::size_t chunk;   // its number
     std::size_t chunks;
   };
   struct Found {

@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/seam.hpp"
@@ -42,8 +43,9 @@ struct OpenHere {
   std::multiset<std::pair<dev_t, ino_t>> files;
 };
 
+// Never destroyed: pools in static variables may be closed after any of ours.
 OpenHere& open_here() {
-  static OpenHere table;
+  static OpenHere& table = *new OpenHere;
   return table;
 }
 
@@ -55,6 +57,17 @@ std::pair<dev_t, ino_t> identity(int fd) {
 
 Result<Mapping> failed_mapping(int error) {
   return std::unexpected(system_error("cannot map the pool", error));
+}
+
+// 0 or an errno.
+int reserve_blocks(const Descriptor& file, std::uint64_t from, std::uint64_t to) {
+  int error = 0;
+  do {
+    error = ::fallocate(file.get(), 0, static_cast<off_t>(from), static_cast<off_t>(to - from)) == 0
+                ? 0
+                : errno;
+  } while (error == EINTR);
+  return error;
 }
 
 }  // namespace
@@ -105,18 +118,38 @@ Result<void> Descriptor::lock(bool exclusive, const std::filesystem::path& path)
 }
 
 Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to) {
-  int error = 0;
-  do {
-    error = ::fallocate(file.get(), 0, static_cast<off_t>(from), static_cast<off_t>(to - from)) == 0
-                ? 0
-                : errno;
-  } while (error == EINTR);
+  int error = reserve_blocks(file, from, to);
   if (error == EOPNOTSUPP) {
     // posix_fallocate writes the blocks one by one where the file system cannot do better.
     error = ::posix_fallocate(file.get(), static_cast<off_t>(from), static_cast<off_t>(to - from));
   }
   if (error != 0) return std::unexpected(system_error("cannot grow the pool", error));
   return {};
+}
+
+Result<void> fill_holes(const Descriptor& file, std::uint64_t bytes, bool exact) {
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) return std::unexpected(system_error("cannot stat", errno));
+  constexpr std::uint64_t kStatBlock = 512;
+  const std::uint64_t backed = static_cast<std::uint64_t>(info.st_blocks) * kStatBlock;
+  if (backed >= bytes) {
+    // On disks the count includes metadata, so there may be small holes all the same. Asking costs
+    // little, unless the file system cannot do it: then each block would be read.
+    const int error = exact ? 0 : reserve_blocks(file, 0, bytes);
+    if (error == 0 || error == EOPNOTSUPP) return {};
+    return std::unexpected(system_error("cannot fill holes", error));
+  }
+  // A failed fallocate keeps what it got: the disk would stay full.
+  struct statvfs disk {};
+  if (::fstatvfs(file.get(), &disk) == 0) {
+    const std::uint64_t left = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
+    if (bytes - backed > left) {
+      return std::unexpected(Error{
+          Code::out_of_space, std::to_string(bytes - backed) + " bytes are missing, the disk has " +
+                                  std::to_string(left) + " left: make room there"});
+    }
+  }
+  return allocate(file, 0, bytes);
 }
 
 Result<std::uint64_t> size_of(const Descriptor& file) {

@@ -41,6 +41,11 @@ class Descriptor {
 // Reserves storage for [from, to): a full disk is an error here, never a SIGBUS later.
 Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to);
 
+// Backs the first `bytes` of a file that may have holes. out_of_space before anything is taken if
+// the holes are larger than what the disk has left. `exact`: the file's count of blocks holds no
+// metadata, so it alone tells whether there are holes.
+Result<void> fill_holes(const Descriptor& file, std::uint64_t bytes, bool exact);
+
 Result<std::uint64_t> size_of(const Descriptor& file);
 
 // Makes the entry of a new file durable.

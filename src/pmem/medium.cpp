@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/seam.hpp"
+
 namespace everleaf::pmem {
 namespace {
 
@@ -123,11 +125,25 @@ bool Medium::sync_noted(Local& mine) noexcept {
   const Offset begin = mine.noted_begin / page * page;
   // One ranged call: the kernel writes the dirty pages of the range and nothing else, so a wide
   // range costs no more than its dirty pages.
-  const bool ok = !failed() && ::msync(base_ + begin, mine.noted_end - begin, MS_SYNC) == 0;
-  if (!ok) fail();  // sticky: after a failed write-back the kernel may call the pages clean
+  const bool ok =
+      synced([&] { return ::msync(base_ + begin, mine.noted_end - begin, MS_SYNC) == 0; });
   mine.noted_begin = ~Offset{0};
   mine.noted_end = 0;
   return ok;
+}
+
+// Waits for the calls of synced() that are running now, one turn of each.
+void Medium::await_syncs() const noexcept {
+  const auto wait_for = [](const Local& other) {
+    const std::uint64_t turn = other.syncs.load(std::memory_order_seq_cst);  // pairs with synced()
+    if (turn % 2 == 0) return;
+    for (unsigned round = 0; other.syncs.load(std::memory_order_acquire) == turn; ++round) {
+      base::wait_a_little(round);
+    }
+  };
+  const unsigned limit = base::slot_limit();
+  for (unsigned slot = 0; slot < limit; ++slot) wait_for(locals_[slot]);
+  wait_for(locals_[kMaxThreads]);
 }
 
 Counters Medium::counters() const noexcept {

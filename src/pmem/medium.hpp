@@ -8,6 +8,9 @@
 //       store that relied on them.
 //   M2. Only aligned 8-byte words are failure-atomic. Nothing here promises an order of two stores
 //       between fences, not even within a line.
+//       The kernel tells a failed write-back of a file to one caller, who need not be the one whose
+//       pages failed. So a system call that waits for write-back runs in synced(), and its success
+//       counts when all that ran beside it have ended and none of them failed.
 //   M3. size() only grows; bytes below it are backed by storage, so touching them cannot fault.
 #pragma once
 
@@ -105,6 +108,20 @@ class Medium {
     return fence(site);
   }
 
+  // Runs `call`, which waits for write-back of the pool's file and says whether it succeeded;
+  // false: it or one that ran beside it did not (M1).
+  template <class Call>
+  [[nodiscard]] bool synced(Call call) noexcept {
+    std::atomic<std::uint64_t>& mine = local().syncs;
+    // seq_cst: who was told of our failure in the kernel, or not told of his, finds us running.
+    mine.fetch_add(1, std::memory_order_seq_cst);
+    const bool ok = !failed() && call();
+    if (!ok) fail();  // sticky: after a failed write-back the kernel may call the pages clean
+    mine.fetch_add(1, std::memory_order_release);  // who waits for us sees the failure
+    if (ok) await_syncs();
+    return ok && !failed();
+  }
+
   // A write-back failed: what was acknowledged before is safe, nothing more can be promised.
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
   void fail() noexcept { failed_.store(true, std::memory_order_relaxed); }
@@ -123,7 +140,9 @@ class Medium {
     std::atomic<std::uint64_t> fences{0};
     Offset noted_begin = ~Offset{0};  // disk: the range of this thread's next fence
     Offset noted_end = 0;
+    std::atomic<std::uint64_t> syncs{0};  // odd: in synced()
   };
+  static_assert(sizeof(Local) == kLine);
 
   // Only the owner of a slot writes its counters: no locked instruction.
   static void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept {
@@ -136,6 +155,7 @@ class Medium {
   void flush_lines(const void* address, std::size_t bytes, Site site) noexcept;
   bool fence_slow(Site site) noexcept;
   bool sync_noted(Local& local) noexcept;
+  void await_syncs() const noexcept;
   static Mode mode_for(Domain domain, const Observer* observer) noexcept;
 
   std::byte* const base_;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <optional>
+#include <random>
 #include <string>
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,18 +50,27 @@ class Unborn {
       // Older kernels and some file systems say EISDIR or EOPNOTSUPP: both come out as `io`.
       if (nameless.error().code != Code::io) return nameless;
     }
-    std::filesystem::path temporary = path_;
-    temporary += ".new-" + std::to_string(::getpid());
-    auto named = Descriptor::open(temporary, O_RDWR | O_CREAT | O_EXCL, 0666);
-    if (named) temporary_ = std::move(temporary);
-    return named;
+    std::random_device random;
+    for (int attempt = 1;; ++attempt) {
+      // Random: a crash leaves such a file, and process numbers come again.
+      std::filesystem::path temporary = path_;
+      temporary += ".new-" + std::to_string(std::uint64_t{random()} << 32 | random());
+      auto named = Descriptor::open(temporary, O_RDWR | O_CREAT | O_EXCL, 0666);
+      if (named) temporary_ = std::move(temporary);
+      if (named || named.error().code != Code::exists) return named;
+      if (attempt == kMostNames) {
+        // Not `exists`: that would speak of the pool.
+        return std::unexpected(Error{Code::io, "no temporary name is free: " + temporary.string()});
+      }
+    }
   }
 
   // Gives the name; exists if somebody was faster.
   Result<void> name(const Descriptor& file) {
     const std::string source =
         temporary_.empty() ? "/proc/self/fd/" + std::to_string(file.get()) : temporary_.string();
-    if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+    if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0 &&
+        !renamed(errno)) {
       return std::unexpected(system_error("cannot create " + path_.string(), errno));
     }
     auto synced = sync_directory(path_);
@@ -67,21 +79,58 @@ class Unborn {
   }
 
  private:
+  static constexpr int kMostNames = 16;
+
+  // Where there are no hard links. errno is that of the rename if it was tried.
+  bool renamed(int error) {
+    const bool no_links = error == EPERM || error == EOPNOTSUPP || error == ENOSYS;
+    if (temporary_.empty() || !no_links ||
+        ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
+      return false;
+    }
+    temporary_.clear();
+    return true;
+  }
+
   std::filesystem::path path_;
   std::filesystem::path temporary_;
 };
 
-// A copied file may have holes, and touching one on a full disk is a SIGBUS.
-Result<void> fill_holes(const Descriptor& file, std::uint64_t bytes, const DomainChoice& domain) {
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return std::unexpected(system_error("cannot stat", errno));
-  constexpr std::uint64_t kStatBlock = 512;
-  const bool short_of_blocks = static_cast<std::uint64_t>(info.st_blocks) * kStatBlock < bytes;
-  // The count is exact in memory; on disks it includes metadata, and asking for what is there
-  // already costs little.
-  const bool in_memory = domain.domain == Domain::process || domain.emulated;
-  if (in_memory && !short_of_blocks) return {};
-  return allocate(file, 0, bytes);
+// Read past the mapping, which does not exist yet.
+bool says_clean(const Descriptor& file, std::uint64_t bytes) {
+  std::array<std::byte, kHeaderB + sizeof(Header)> start{};
+  if (::pread(file.get(), start.data(), start.size(), 0) != static_cast<ssize_t>(start.size())) {
+    return false;
+  }
+  const auto reading = read_headers(start.data(), bytes, false);
+  return reading && reading->header.clean == 1 && !reading->other_damaged;
+}
+
+// What this process reads it builds on, so it must be on the medium. A process that died leaves
+// stores in caches that nobody has flushed.
+Result<void> settle(const Descriptor& file, std::uint64_t bytes, const DomainChoice& domain,
+                    const std::filesystem::path& path) {
+  const auto sync = [&]() -> Result<void> {
+    if (::fsync(file.get()) == 0) return {};
+    return std::unexpected(Error{Code::io, "cannot write back what an earlier process left of " +
+                                               path.string() + ": " + std::strerror(errno)});
+  };
+  if (domain.domain == Domain::memory && !domain.emulated) {
+    // DAX: the kernel flushes the CPU caches over each page that was written since its last fsync.
+    return says_clean(file, bytes) ? Result<void>{} : sync();
+  }
+  if (domain.domain != Domain::disk) return {};
+  // After a proper close, too: it may have been one of the domain `process`.
+  if (auto synced = sync(); !synced) return synced;
+  // Pages whose write-back failed pass for clean, and no sync writes them: judge the disk instead.
+  const auto drop_cache = [&](std::uint64_t most) {
+    (void)::posix_fadvise(file.get(), 0, static_cast<off_t>(most), POSIX_FADV_DONTNEED);
+  };
+  // First what says whether the rest must go, and the lanes; in a piece that no page is larger
+  // than.
+  drop_cache(kHugePage);
+  if (!says_clean(file, bytes)) drop_cache(0);
+  return {};
 }
 
 std::optional<Error> impossible_frontier(Word frontier, std::uint64_t bytes,
@@ -152,12 +201,19 @@ Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem:
   auto domain = choose(pool->file_.get(), options);
   if (!domain) return std::unexpected(domain.error());
   pool->domain_ = *domain;
+  if (!pool->read_only_) {
+    if (auto settled = settle(pool->file_, *bytes, pool->domain_, path); !settled) {
+      return std::unexpected(settled.error());
+    }
+  }
   if (auto mapped = pool->map(options, *bytes, observer); !mapped) {
     return std::unexpected(mapped.error());
   }
   if (auto read = pool->read_header(*bytes); !read) return std::unexpected(read.error());
   if (!pool->read_only_) {
-    if (auto filled = fill_holes(pool->file_, *bytes, pool->domain_); !filled) {
+    // A copied file may have holes, and touching one on a full disk is a SIGBUS.
+    const bool in_memory = pool->domain_.domain == Domain::process || pool->domain_.emulated;
+    if (auto filled = fill_holes(pool->file_, *bytes, in_memory); !filled) {
       filled.error().message = path.string() + " has holes: " + filled.error().message;
       return std::unexpected(filled.error());
     }
@@ -325,8 +381,8 @@ bool PoolFile::grow(std::uint64_t bytes) {
     }
     if (!backed) return false;
     // The new size must survive before anything in the new part is acknowledged.
-    if (domain_.domain != Domain::process && ::fdatasync(file_.get()) != 0) {
-      medium_->fail();
+    if (domain_.domain != Domain::process &&
+        !medium_->synced([this] { return ::fdatasync(file_.get()) == 0; })) {
       return false;
     }
   }

@@ -2,7 +2,9 @@
 //
 // A strict tree keeps three rules:
 //   C1. An operation returns `done` only after the fence that makes it durable.
-//   C2. Nobody sees a change before that fence: version locks are released after it.
+//   C2. Nobody sees a change before that fence: version locks are released after it. If the fence
+//       fails (io_error), the change may be seen all the same: the lock goes, the store stands. It
+//       was not acknowledged, and the next open decides whether it happened.
 //   C3. A refusal (out_of_space, key_too_long, ...) leaves durable and visible state as it was.
 // A buffered tree acknowledges by sync() and durable epochs (src/epoch/README.md): its memory comes
 // from epoch::Space, its writers are in a Section, and what they store is noted there.

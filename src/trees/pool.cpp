@@ -126,8 +126,8 @@ Result<void> PoolState::roll_back() {
     auto open = load(found);
     // A read-only pool has no clock that moves: the others can be read, this one says what it has.
     if (!open && !file_->read_only()) {
-      return std::unexpected(Error{open.error().code, "index '" + found.info.name +
-                                                          "': " + open.error().message});
+      return std::unexpected(
+          Error{open.error().code, "index '" + found.info.name + "': " + open.error().message});
     }
   }
   return {};

@@ -1,13 +1,18 @@
 // The stories: memory that waits for its grace period was not found by the thread that itself held
 // the grace period back, so a full pool refused an insertion after a removal; and large blocks grew
-// the file in every session before anybody looked for the room that earlier sessions had left.
+// the file in every session before anybody looked for the room that earlier sessions had left. Then
+// that look held up every thread: 4096 pages of a cold disk, under the heap's lock.
+#include "hooks.hpp"
 #include "support.hpp"
 
 namespace everleaf::test {
 namespace {
 
 std::string padded(const char* prefix, int number, std::size_t bytes) {
-  return prefix + std::to_string(number) + std::string(bytes, 'x');
+  std::string key = prefix;
+  key += std::to_string(number);
+  key.append(bytes, 'x');
+  return key;
 }
 
 TEST(Space, AFullPoolTakesWhatWasJustRemoved) {
@@ -42,6 +47,60 @@ TEST(Space, SessionsDoNotGrowThePool) {
       EXPECT_EQ(pool.info().heap_bytes, first) << "session " << session;
     }
   }
+}
+
+// A pool of 300 slabs whose room lies at its end.
+std::uint64_t with_room_at_the_end(const std::filesystem::path& path) {
+  Pool pool = Pool::open(path, small_pool()).value();
+  auto index = pool.index<Bytes>("index").value();
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_EQ(index.insert(padded("k", 1000 + i, 60000), 1), Outcome::done);
+  }
+  for (int i = 280; i < 300; ++i) {
+    EXPECT_EQ(index.remove(padded("k", 1000 + i, 60000)), Outcome::done);
+  }
+  return pool.info().heap_bytes;
+}
+
+TEST(Space, ALookTakesNoLongerThanOthersCanWait) {
+  const Scratch scratch;
+  const std::uint64_t before = with_room_at_the_end(scratch / "pool");
+  Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+  auto index = pool.index<Bytes>("index").value();
+  std::int64_t now_ms = 0;
+  hooks.clock = [&](std::timespec& now) -> Answer {  // as if each look read a page
+    ++now_ms;
+    now = {now_ms / 1000, now_ms % 1000 * 1'000'000};
+    return 0;
+  };
+  ASSERT_EQ(index.insert(padded("n", 1000, 60000), 1), Outcome::done);
+  EXPECT_GT(pool.info().heap_bytes, before) << "it looked at every slab";
+  for (int i = 1; i < 10; ++i) {
+    ASSERT_EQ(index.insert(padded("n", 1000 + i, 60000), 1), Outcome::done);
+  }
+  const std::uint64_t later = pool.info().heap_bytes;
+  for (int i = 10; i < 20; ++i) {
+    ASSERT_EQ(index.insert(padded("n", 1000 + i, 60000), 1), Outcome::done);
+  }
+  reset_hooks();
+  EXPECT_EQ(pool.info().heap_bytes, later) << "the room was not found";
+  EXPECT_EQ(unsound(pool), "");
+}
+
+TEST(Space, AQuickLookFindsTheRoomAtOnce) {
+  const Scratch scratch;
+  const std::uint64_t before = with_room_at_the_end(scratch / "pool");
+  Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+  auto index = pool.index<Bytes>("index").value();
+  hooks.clock = [](std::timespec& now) -> Answer {
+    now = {};
+    return 0;
+  };
+  for (int i = 0; i < 19; ++i) {
+    ASSERT_EQ(index.insert(padded("n", 1000 + i, 60000), 1), Outcome::done);
+  }
+  reset_hooks();
+  EXPECT_EQ(pool.info().heap_bytes, before);
 }
 
 }  // namespace

@@ -102,16 +102,16 @@ Stats BdTree<Keys>::stats() const {
     ++stats.leaf_nodes;
     stats.keys += here.live();
     for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
-      instances += static_cast<std::uint64_t>(
-          std::popcount(here.versions(cell).taken(c_.epochs->now())));
+      instances +=
+          static_cast<std::uint64_t>(std::popcount(here.versions(cell).taken(c_.epochs->now())));
     }
     return true;
   });
   const auto size = nodes_.size();
   stats.height = size.height;
   stats.inner_nodes = size.nodes;
-  stats.dram_bytes = size.bytes + space_.dram_bytes() +
-                     base::LockTable::kStripes * sizeof(base::VersionLock);
+  stats.dram_bytes =
+      size.bytes + space_.dram_bytes() + base::LockTable::kStripes * sizeof(base::VersionLock);
   stats.pool_bytes = kRootBytes + space_.bytes_owned();
   stats.more = {{"retired_leaves", retired},
                 {"key_instances", instances},

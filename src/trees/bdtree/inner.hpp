@@ -195,11 +195,10 @@ class Inner {
     if (level == 0) root = std::make_unique<Node>(step.node->level + 1);
     if (level == 0 && path.depth == kMaxHeight) return false;  // 62^16 leaves
     base::LockSet locks;
-    const bool locked =
-        (level == 0 ? locks.try_lock(root_lock_, path.root_version)
-                    : locks.try_lock(path.steps[level - 1].node->lock,
-                                     path.steps[level - 1].version)) &&
-        locks.try_lock(step.node->lock, step.version);
+    const bool locked = (level == 0 ? locks.try_lock(root_lock_, path.root_version)
+                                    : locks.try_lock(path.steps[level - 1].node->lock,
+                                                     path.steps[level - 1].version)) &&
+                        locks.try_lock(step.node->lock, step.version);
     if (!locked) {
       locks.release(false);
       return false;
@@ -207,11 +206,11 @@ class Inner {
     Node& left = *step.node;
     constexpr unsigned kHalf = kFanout / 2;
     for (unsigned i = kHalf + 1; i < kFanout; ++i) move(left, i, *right, i - kHalf - 1);
-    for (unsigned i = kHalf + 1; i <= kFanout; ++i) copy(left.child[i], right->child[i - kHalf - 1]);
+    for (unsigned i = kHalf + 1; i <= kFanout; ++i)
+      copy(left.child[i], right->child[i - kHalf - 1]);
     right->count.store(kFanout - kHalf - 1, std::memory_order_release);
     Fresh up{left.prefix[kHalf].load(std::memory_order_relaxed), nullptr};
-    if constexpr (Keys::kRecords)
-      up.whole.reset(left.whole[kHalf].load(std::memory_order_relaxed));
+    if constexpr (Keys::kRecords) up.whole.reset(left.whole[kHalf].load(std::memory_order_relaxed));
     left.count.store(kHalf, std::memory_order_release);
     const auto child = reinterpret_cast<std::uint64_t>(right.release());
     if (level == 0) {
@@ -351,7 +350,8 @@ class Inner {
     if constexpr (Keys::kRecords) {
       return rank_whole(node, probe, aim, n);
     } else {
-      // One more turns "below" into "at or below", but for the smallest key, which nothing is below.
+      // One more turns "below" into "at or below", but for the smallest key, which nothing is
+      // below.
       if (aim == Aim::below && probe.prefix == 0) return 0;
       return upper_bound(node, n, probe.prefix - (aim == Aim::below ? 1 : 0));
     }

@@ -87,7 +87,8 @@ inline constexpr unsigned kTagShift = 30;
 }
 // Whether the word is of a later epoch.
 [[nodiscard]] constexpr bool after(Word w, Epoch e) {
-  return present(w) && static_cast<std::int64_t>((w >> kTagShift << kTagShift) - (e << kTagShift)) > 0;
+  return present(w) &&
+         static_cast<std::int64_t>((w >> kTagShift << kTagShift) - (e << kTagShift)) > 0;
 }
 
 }  // namespace everleaf::tree::bdtree

@@ -4,7 +4,7 @@
 namespace everleaf::tree::bdtree {
 namespace {
 
-constexpr unsigned kHops = 64;    // leaves between where the search begins and the retired one
+constexpr unsigned kHops = 64;  // leaves between where the search begins and the retired one
 constexpr unsigned kTries = 100;
 
 }  // namespace

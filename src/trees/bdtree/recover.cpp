@@ -63,7 +63,8 @@ Result<void> BdTree<Keys>::open() {
       c_.heap.allocated_bytes(head()) < kRootBytes) {
     return corrupt("there is no root block", head());
   }
-  if (space_.open() != Outcome::done) return corrupt("impossible extents in the root block", head());
+  if (space_.open() != Outcome::done)
+    return corrupt("impossible extents in the root block", head());
   const Epoch durable = c_.epochs->durable();
   std::vector<typename Nodes::Child> children;
   std::vector<Offset> waiting;  // retired leaves that are in the list still
@@ -92,10 +93,9 @@ Result<void> BdTree<Keys>::open() {
       if (live != 0 && has_left && !(left < least)) return corrupt("a leaf out of order", at);
       const bool first = children.empty();
       // An empty leaf gets the room between its neighbours.
-      Owned separator = first ? Owned{}
-                        : live == 0
-                            ? Keys::own(Keys::successor(left))
-                            : Keys::own(Keys::between(left, Key(least)));
+      Owned separator = first       ? Owned{}
+                        : live == 0 ? Keys::own(Keys::successor(left))
+                                    : Keys::own(Keys::between(left, Key(least)));
       children.push_back({first ? typename Nodes::Fresh{} : Nodes::fresh(separator), at});
       for (const Offset retired : waiting) retired_later(retired, durable, left);
       waiting.clear();

@@ -40,9 +40,9 @@ bool BdTree<Keys>::read_leaf(Offset at, Batch& batch) const {
       batch.sound = batch.sound && keys_.readable(batch.entries[i].key);
     }
   }
-  std::sort(batch.entries.begin(),
-            batch.entries.begin() + static_cast<std::ptrdiff_t>(batch.count),
-            [this](const Slot& a, const Slot& b) { return keys_.key_of(a.key) < keys_.key_of(b.key); });
+  std::sort(
+      batch.entries.begin(), batch.entries.begin() + static_cast<std::ptrdiff_t>(batch.count),
+      [this](const Slot& a, const Slot& b) { return keys_.key_of(a.key) < keys_.key_of(b.key); });
   return true;
 }
 

@@ -87,15 +87,13 @@ template <class Keys>
 void BdTree<Keys>::retire(Section& section, Offset at, Offset replacement) {
   const Leaf old = leaf(at);
   const Versions v = begin_cell(section, old, 0);
-  c_.medium.store(&old.line(0)->links,
-                  Leaf::make_links(Leaf::next_of(old.links()), replacement));
+  c_.medium.store(&old.line(0)->links, Leaf::make_links(Leaf::next_of(old.links()), replacement));
   c_.medium.store(&old.line(0)->w[v.at[0]], v.w[0] | kRetired);
 }
 
 template <class Keys>
 typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const Path& path,
-                                                        std::uint64_t version,
-                                                        const Probe& probe) {
+                                                        std::uint64_t version, const Probe& probe) {
   const auto& parent = path.parent();
   const Leaf old = leaf(path.leaf);
   const std::size_t bytes = options_.shape.bytes;
@@ -141,8 +139,7 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const 
   // What comes in ascending order leaves full leaves behind.
   const bool append = next == 0 && key_at(slots.size() - 1) < probe.key;
   const std::size_t keep = append ? slots.size() : slots.size() / 2;
-  auto separator = Nodes::fresh(
-      Keys::between(key_at(keep - 1), append ? probe.key : key_at(keep)));
+  auto separator = Nodes::fresh(Keys::between(key_at(keep - 1), append ? probe.key : key_at(keep)));
   if (born) {
     // Recovery reads the leaf as it is now, or not at all.
     fill(section, right.at(), old, slots.subspan(keep), next);

@@ -1,7 +1,7 @@
 // Construction, reading one key.
-#include <charconv>
-
 #include "trees/bdtree/tree.hpp"
+
+#include <charconv>
 
 namespace everleaf::tree::bdtree {
 
@@ -30,7 +30,8 @@ BdTree<Keys>::BdTree(const Context& context, const Options& options)
         }
       }),
       space_(context.medium, context.heap, context.redo,
-             pmem::load(context.medium.template at<Word>(context.root_word)) + kExtentsAt, kExtents),
+             pmem::load(context.medium.template at<Word>(context.root_word)) + kExtentsAt,
+             kExtents),
       nodes_(grace_) {}
 
 template <class Keys>
@@ -51,8 +52,7 @@ void BdTree<Keys>::search(const Leaf& leaf, const Probe& probe, Hit& hit) const 
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
     Word bits = leaf.newest(cell) & leaf.match(cell, probe.fingerprint) & kBitmap;
     for (; bits != 0; bits &= bits - 1) {
-      const std::size_t slot =
-          cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits));
+      const std::size_t slot = cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits));
       const Word key = pmem::load(&leaf.slot(slot)->key);
       if (!keys_.equal(key, probe)) continue;
       hit = {true, slot, key, pmem::load(&leaf.slot(slot)->value)};

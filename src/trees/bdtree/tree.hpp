@@ -4,12 +4,15 @@
 // Thread safety: all operations from any thread. Readers are optimistic and write nothing; writers
 // are in an epoch's section and hold the version locks of what they change.
 // Invariants
-//   I1. A leaf changes only under its lock, by a writer of epoch e that found the clock at e after it
+//   I1. A leaf changes only under its lock, by a writer of epoch e that found the clock at e after
+//   it
 //       took the lock, and no word of the leaf newer than e.
-//   I2. The value of a cell at epoch v is its word with the largest tag at or below v. A slot that is
+//   I2. The value of a cell at epoch v is its word with the largest tag at or below v. A slot that
+//   is
 //       set in the words for e, e - 1 or e - 2 keeps its key and value, but for slots that epoch e
 //       itself set.
-//   I3. `next` of a leaf that was not born in this epoch changes only when the reclaimer unlinks its
+//   I3. `next` of a leaf that was not born in this epoch changes only when the reclaimer unlinks
+//   its
 //       retired successor. A retired leaf never changes again.
 //   I4. Everything stored in the pool in epoch e is noted in e.
 //   I5. Inner nodes lead to each leaf that is not retired, exactly once, in the order of the list.
@@ -104,7 +107,9 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   // --- tree.cpp ---
   [[nodiscard]] base::VersionLock& lock_of(Offset leaf) const { return locks_.of(leaf); }
   [[nodiscard]] Leaf leaf(Offset at) const { return {c_.medium.at(at), options_.shape}; }
-  [[nodiscard]] Offset head() const { return pmem::load(c_.medium.template at<Word>(c_.root_word)); }
+  [[nodiscard]] Offset head() const {
+    return pmem::load(c_.medium.template at<Word>(c_.root_word));
+  }
   [[nodiscard]] bool possible(Offset at) const {
     return at >= pmem::kHeapAt && at % kLeafAlign == 0 &&
            c_.medium.contains(at, options_.shape.bytes);
@@ -126,8 +131,8 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] bool writable(const Section& section, const Leaf& leaf) const;
   Versions begin_cell(Section& section, const Leaf& leaf, std::size_t cell);
   void note_slot(Section& section, const Leaf& leaf, std::size_t slot);
-  void put_slot(Section& section, const Leaf& leaf, std::size_t slot, Word key,
-                std::uint64_t value, std::uint8_t fingerprint);
+  void put_slot(Section& section, const Leaf& leaf, std::size_t slot, Word key, std::uint64_t value,
+                std::uint8_t fingerprint);
   void store_fingerprint(const Leaf& leaf, std::size_t slot, std::uint8_t fingerprint);
   [[nodiscard]] std::size_t free_slot(const Leaf& leaf, Epoch e) const;
   Outcome more_space(std::size_t bytes, bool& tried);
@@ -187,11 +192,12 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   const Options options_;
   const Keys keys_;
   base::LockTable locks_;
-  // Frees inner nodes, separators, leaves and key records; used pinned, as c_.grace of strict trees.
+  // Frees inner nodes, separators, leaves and key records; used pinned, as c_.grace of strict
+  // trees.
   mutable alloc::Grace grace_;
   epoch::Space space_;
   Nodes nodes_;
-  base::Mutex queues_;  // guards the next three
+  base::Mutex queues_;                 // guards the next three
   std::map<Offset, Retired> retired_;  // in the list still
   std::deque<Offset> retired_order_;
   std::deque<Item> limbo_;  // by epoch

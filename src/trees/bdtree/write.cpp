@@ -125,13 +125,12 @@ void BdTree<Keys>::note_slot(Section& section, const Leaf& leaf, std::size_t slo
 }
 
 template <class Keys>
-void BdTree<Keys>::store_fingerprint(const Leaf& leaf, std::size_t slot,
-                                     std::uint8_t fingerprint) {
+void BdTree<Keys>::store_fingerprint(const Leaf& leaf, std::size_t slot, std::uint8_t fingerprint) {
   const std::size_t i = slot % kCellSlots;
   Word* const word = &leaf.line(slot / kCellSlots)->fingerprints[i / 8];
   const unsigned shift = static_cast<unsigned>(i % 8) * 8;
-  c_.medium.store(
-      word, (pmem::load(word) & ~(Word{0xFF} << shift)) | Word{fingerprint} << shift, 1);
+  c_.medium.store(word, (pmem::load(word) & ~(Word{0xFF} << shift)) | Word{fingerprint} << shift,
+                  1);
 }
 
 // A free slot; its cell has begun.
@@ -170,8 +169,8 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::attempt(Key key, std::uint64_t valu
   if (!place.lock->unchanged(place.version)) return {Next::again};
   Hit hit;
   search(here, probe, hit);
-  const bool refused = hit.found ? what == Write::insert
-                                 : what == Write::update || what == Write::remove;
+  const bool refused =
+      hit.found ? what == Write::insert : what == Write::update || what == Write::remove;
   if (refused) {
     if (!lock.unchanged(version)) return {Next::again};
     return answer(hit.found ? Outcome::exists : Outcome::absent);
