@@ -179,14 +179,14 @@ Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time
   std::vector<Op> sequence;
   for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || Clock::now() < until); ++n) {
     Config config = base_config(a, spec, keys);
-    Origin origin{{a.ops, a.seed + n, 0}, {}};
+    Origin origin{{a.ops, a.seed + n, 0, std::nullopt, is_buffered(spec)}, {}};
     config.deadline = until;
     config.skip_creation = n != 0;  // it is the same for each workload
     bool more = true;
     if (a.exhaustive != 0) {
-      more = nth_sequence(n, a.exhaustive, config.ops);
+      more = nth_sequence(n, a.exhaustive, is_buffered(config.spec), config.ops);
       if (!more) break;
-      origin.workload = {a.exhaustive, 0, 0, n};
+      origin.workload = {a.exhaustive, 0, 0, n, is_buffered(spec)};
     } else {
       config.ops = make_workload(origin.workload);
     }
@@ -244,7 +244,7 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
     config.domain = parse_domain(a.domain).value_or(Domain::memory);
     config.seed = a.seed + n;
     config.program =
-        a.program.empty() ? make_program(config.seed, a.threads) : *parse_program(a.program);
+        a.program.empty() ? make_program(config.seed, a.threads, is_buffered(config.spec)) : *parse_program(a.program);
     // Three threads have too many schedules with two preemptions.
     config.preemptions = config.program.threads.size() == 2 ? 2 : 1;
     config.deadline = a.program.empty() ? std::min(until, Clock::now() + kMostPerProgram) : until;
@@ -362,7 +362,7 @@ int run_mutants(const Arguments& a) {
   for (const auto& [spec, keys] : all) {
     for (std::uint64_t n = 0; n < 2; ++n) {
       Config config = base_config(a, spec, keys);
-      config.ops = make_workload({a.ops, a.seed + n, 0});
+      config.ops = make_workload({a.ops, a.seed + n, 0, std::nullopt, is_buffered(spec)});
       configs.push_back(config);
       // A line keeps the order of its stores in `memory`, which hides what `disk` needs.
       if (n == 0 && a.domain == "memory") {

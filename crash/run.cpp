@@ -124,6 +124,7 @@ class Run final : Crasher {
         recorder_(arena_) {
     options_.domain = Domain::memory;
     options_.emulate = true;
+    options_.epoch_length = {};  // the workload steps the clock
     recorder_.crasher = this;
     recorder_.collect_sites = config.collect_sites;
     recorder_.dropped = config.dropped;
@@ -172,11 +173,13 @@ class Run final : Crasher {
     auto index = pool_->index<K>(kName, config_.spec);
     if (!index) return fail("index: " + index.error().message);
     index_.emplace(std::move(*index));
+    epochs_ = PoolAccess::state(*pool_).epochs();
     creating_index_ = false;
     returned();
   }
 
   void step(const Op& op) {
+    began_ = epoch();
     operation_ = fmt::format("operation {}: {}", op_, to_string(op));
     pending_ = op;
     after_ = before_;
@@ -200,6 +203,10 @@ class Run final : Crasher {
       case Do::sync:
         if (index_->sync() != Outcome::done) fail("sync fails");
         prefixes_.synced();
+        break;
+      case Do::tick:
+        if (pool_->advance_epoch() != Outcome::done) fail("the clock does not step");
+        prefixes_.ticked();
         break;
       case Do::churn:
         churn(op);
@@ -256,7 +263,11 @@ class Run final : Crasher {
       const std::string node = fmt::format("{}:node={}", tree, 128 + op.value % 15 * 64);
       if (sized_nodes(tree)) spec = node;
     }
-    auto other = pool_->index<K>(fmt::format("other {}", others_), spec);
+    const std::string name = fmt::format("other {}", others_);
+    auto other = pool_->index<K>(name, spec);
+    // Not a size of this tree.
+    if (!other && other.error().code == Code::bad_option)
+      other = pool_->index<K>(name, config_.spec);
     if (!other && other.error().code != Code::out_of_space)
       return fail("create: " + other.error().message);
     report_.out_of_space += other ? 0 : 1;
@@ -310,6 +321,7 @@ class Run final : Crasher {
     headers_ = true;
     index_.reset();
     pool_.reset();
+    epochs_ = nullptr;
     auto pool = PoolAccess::attach(arena_.base(0), bytes_[0], capacity_, options_, &recorder_);
     headers_ = false;
     if (!pool) return fail("open: " + pool.error().message);
@@ -317,6 +329,7 @@ class Run final : Crasher {
     auto index = pool_->index<K>(kName, config_.spec);
     if (!index) return fail("index: " + index.error().message);
     index_.emplace(std::move(*index));
+    epochs_ = PoolAccess::state(*pool_).epochs();
     prefixes_.synced();
   }
 
@@ -378,6 +391,7 @@ class Run final : Crasher {
       if (config_.skip_creation && (creating_pool_ || creating_index_)) return;
       if (config_.after_drop && !recorder_.dropped_one) return;
       if (pool_) bytes_[0] = PoolAccess::state(*pool_).medium().size();
+      epoch_at_crash_ = epoch();
       seen_.clear();
     } else {
       ++report_.nested_points;
@@ -533,9 +547,16 @@ class Run final : Crasher {
   std::string unexpected() const {
     if (creating_index_ && scanned_.empty()) return {};
     if (buffered_) {
-      return prefixes_.allows(scanned_) ? ""
-                                        : "no state since the last sync; the newest: " +
-                                              difference(pending_ ? after_ : before_);
+      using Steps = typename Prefixes<K>::Clock;
+      const bool stepping = pending_ && pending_->what == Do::tick;
+      // An operation that ran out of space waits for epochs, too.
+      const auto clock = stepping                    ? Steps::step
+                         : epoch_at_crash_ != began_ ? Steps::any
+                                                     : Steps::still;
+      return prefixes_.allows(scanned_, syncing() ? Steps::any : clock)
+                 ? ""
+                 : "not the state at the end of the durable epoch; the newest: " +
+                       difference(pending_ ? after_ : before_);
     }
     if (scanned_ == before_ || (pending_ && scanned_ == after_)) return {};
     if (loading_ && scanned_.size() <= after_.size() &&
@@ -548,6 +569,13 @@ class Run final : Crasher {
     }
     return text;
   }
+
+  [[nodiscard]] bool syncing() const {
+    return pending_ && (pending_->what == Do::sync || pending_->what == Do::reopen ||
+                        pending_->what == Do::limit);
+  }
+  // Of the pool on level 0.
+  [[nodiscard]] std::uint64_t epoch() const { return epochs_ == nullptr ? 0 : epochs_->now(); }
 
   std::string difference(const Entries& wanted) const {
     for (std::size_t i = 0; i < std::max(wanted.size(), scanned_.size()); ++i) {
@@ -680,7 +708,10 @@ class Run final : Crasher {
   std::string operation_;
   std::optional<Op> pending_;
   const bool buffered_ = is_buffered(config_.spec);
-  Prefixes<K> prefixes_;  // of a buffered tree
+  Prefixes<K> prefixes_;              // of a buffered tree
+  epoch::Epochs* epochs_ = nullptr;   // of the pool on level 0
+  std::uint64_t began_ = 0;           // epoch at the beginning of the operation,
+  std::uint64_t epoch_at_crash_ = 0;  // and at the crash
   Entries before_;
   Entries after_;
   Entries scanned_;

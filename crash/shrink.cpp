@@ -189,6 +189,7 @@ bool parse_replay(std::string_view line, Config& config, Origin& origin) {
       good = false;
     }
   }
+  origin.workload.ticks = is_buffered(config.spec);
   config.ops = kept_ops(origin);
   config.line = replay_line(config, origin, {});
   config.nested = static_cast<unsigned>(std::max<std::size_t>(1, config.replay.size()));

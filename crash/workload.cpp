@@ -28,6 +28,8 @@ std::string to_string(const Op& op) {
       return fmt::format("upsert({}, {}) in another index", op.key, op.value);
     case Do::sync:
       return "sync";
+    case Do::tick:
+      return "step of the clock";
     case Do::limit:
       return fmt::format("close and open with room for {} slabs", op.key);
     case Do::churn:
@@ -98,12 +100,13 @@ std::vector<Op> make_workload(const WorkloadOptions& options) {
   Random random(options.seed);
   std::vector<Op> ops;
   if (options.sequence) {
-    nth_sequence(*options.sequence, options.ops, ops);
+    nth_sequence(*options.sequence, options.ops, options.ticks, ops);
     return ops;
   }
   const std::uint64_t keys =
       options.keys != 0 ? options.keys : std::max<std::uint64_t>(4, options.ops / 3);
   const auto rare = [&] {
+    if (options.ticks && random.below(3) == 0) ops.push_back({Do::tick, 0, 0});
     if (random.below(12) != 0) return;
     static constexpr Do kRare[] = {Do::reopen, Do::no_space, Do::other_index, Do::no_space,
                                    Do::sync};
@@ -135,13 +138,14 @@ std::vector<Op> make_workload(const WorkloadOptions& options) {
   return ops;
 }
 
-bool nth_sequence(std::uint64_t n, std::size_t length, std::vector<Op>& ops) {
-  static constexpr Do kKinds[] = {Do::insert, Do::update, Do::remove};
+bool nth_sequence(std::uint64_t n, std::size_t length, bool ticks, std::vector<Op>& ops) {
+  static constexpr Do kKinds[] = {Do::insert, Do::update, Do::remove, Do::tick};
   constexpr std::uint64_t kKeys = 3;
+  const std::uint64_t kinds = 3 * kKeys + (ticks ? 1 : 0);
   ops.clear();
   for (std::size_t i = 0; i < length; ++i) {
-    const std::uint64_t digit = n % (std::size(kKinds) * kKeys);
-    n /= std::size(kKinds) * kKeys;
+    const std::uint64_t digit = n % kinds;
+    n /= kinds;
     ops.push_back({kKinds[digit / kKeys], digit % kKeys, i + 1});
   }
   return n == 0;

@@ -25,6 +25,7 @@ enum class Do : std::uint8_t {
   other_index,  // creates one more index; value: 0, of the same spec, else of another node size
   other_write,  // an upsert in the newest other index, whose content only check() looks at
   sync,         // what came before survives, also in a buffered tree
+  tick,         // one step of the epochs' clock
   limit,        // clean close, open: the file may grow by `key` slabs
   churn,        // `key` entries in and out again, in an empty index; crashes are not looked at
 };
@@ -41,12 +42,13 @@ struct WorkloadOptions {
   std::uint64_t seed = 1;
   std::uint64_t keys = 0;  // key space; 0: as the number of operations suggests
   std::optional<std::uint64_t> sequence =
-      std::nullopt;  // this one of `ops` operations, see nth_sequence
+      std::nullopt;    // this one of `ops` operations, see nth_sequence
+  bool ticks = false;  // for a buffered tree
 };
 std::vector<Op> make_workload(const WorkloadOptions& options);
 // The n-th of all sequences of `length` operations over a small key space; false: there are no
 // more.
-bool nth_sequence(std::uint64_t n, std::size_t length, std::vector<Op>& ops);
+bool nth_sequence(std::uint64_t n, std::size_t length, bool ticks, std::vector<Op>& ops);
 
 // Keys from this number on have lengths of all size classes, and beyond them.
 inline constexpr std::uint64_t kSizedKeys = 1'000'000;
@@ -58,9 +60,9 @@ std::uint64_t make_key<std::uint64_t>(std::uint64_t number);
 template <>
 std::string make_key<Bytes>(std::uint64_t number);
 
-// What a buffered tree may recover to: the state after any prefix of the changes since the last
-// sync. A state is a sum over its entries, so that a change costs one step and a wrong candidate
-// one comparison.
+// What a buffered tree may recover to: its state at the end of an epoch, two steps of the clock
+// ago; while the clock steps, that of the next one, too. A state is a sum over its entries, so that
+// a change costs one step and a wrong candidate one comparison.
 template <class K>
 class Prefixes {
  public:
@@ -87,11 +89,21 @@ class Prefixes {
     base_ = now_;
     log_.clear();
     sums_.erase(sums_.begin(), sums_.end() - 1);
+    durable_ = in_flight_ = 0;
   }
-  [[nodiscard]] bool allows(const Entries& found) const {
+  // The clock has made a step.
+  void ticked() {
+    durable_ = in_flight_;
+    in_flight_ = log_.size();
+  }
+  // What the clock is doing: `still`, one `step`, or any number of them.
+  enum class Clock : std::uint8_t { still, step, any };
+  [[nodiscard]] bool allows(const Entries& found, Clock clock) const {
     const std::uint64_t wanted = sum(found);
-    for (std::size_t n = sums_.size(); n-- > 0;) {
-      if (sums_[n] == wanted && equals(n, found)) return true;
+    for (std::size_t n = durable_; n < sums_.size(); ++n) {
+      const bool possible =
+          clock == Clock::any || n == durable_ || (clock == Clock::step && n == in_flight_);
+      if (possible && sums_[n] == wanted && equals(n, found)) return true;
     }
     return false;
   }
@@ -131,6 +143,8 @@ class Prefixes {
   State now_;
   std::vector<Change> log_;
   std::vector<std::uint64_t> sums_{0};  // after each prefix of log_
+  std::size_t durable_ = 0;             // prefixes: at the end of the durable epoch,
+  std::size_t in_flight_ = 0;           // and of the one in flight
 };
 
 class Random {  // splitmix64

@@ -15,8 +15,9 @@ namespace {
 constexpr std::size_t kCapacity = std::size_t{2} << 20;
 constexpr std::uint64_t kMostPoints = 200'000;
 constexpr std::uint64_t kMostEvents = 20'000'000;
+constexpr std::uint64_t kMostExecutions = 2000;  // of a crash point
 constexpr const char* kName = "index";
-constexpr std::string_view kLetters = "iuprfs";  // in the order of Call::Kind
+constexpr std::string_view kLetters = "iuprfst";  // in the order of Call::Kind
 
 std::uint64_t preloaded(std::uint32_t key) {
   return 1000 + key;
@@ -51,6 +52,7 @@ class Concurrent final : Crasher {
         recorder_(arena_) {
     options_.domain = Domain::memory;
     options_.emulate = true;
+    options_.epoch_length = {};  // the program steps the clock
     recorder_.crasher = this;
     recorder_.dropped = config.dropped;
     Recorder::watch(&recorder_);
@@ -89,6 +91,7 @@ class Concurrent final : Crasher {
     for (const std::uint32_t key : config_.program.preload) {
       if (index->insert(make_key<K>(key), preloaded(key)) != Outcome::done) fail("cannot preload");
     }
+    if (pool->sync() != Outcome::done) fail("cannot preload");
     bytes_ = PoolAccess::state(*pool).medium().size();
     recorder_.crasher = this;
   }
@@ -176,8 +179,9 @@ class Concurrent final : Crasher {
     clock_ = 0;
     std::vector<Scheduler::Body> bodies;
     for (std::size_t thread = 0; thread < calls_.size(); ++thread) {
-      bodies.emplace_back([this, thread, &index] {
-        for (const Call& asked : config_.program.threads[thread]) perform(*index, thread, asked);
+      bodies.emplace_back([this, thread, &pool, &index] {
+        for (const Call& asked : config_.program.threads[thread])
+          perform(pool, *index, thread, asked);
       });
     }
     quiet_ = !config_.crashes;
@@ -194,11 +198,17 @@ class Concurrent final : Crasher {
     return trace;
   }
 
-  void perform(Index<K>& index, std::size_t thread, const Call& asked) {
+  void perform(Pool& pool, Index<K>& index, std::size_t thread, const Call& asked) {
+    if (asked.kind == Call::Kind::tick) {
+      if (pool.advance_epoch() != Outcome::done) fail("the clock does not step");
+      if (!quiet_) crash_point();
+      return;
+    }
     if (asked.kind == Call::Kind::scan) return scan(index, thread, asked);
     Call& call = calls_[thread].emplace_back(asked);
     call.returned = Call::kPending;
     call.invoked = ++clock_;
+    call.first_epoch = pool.epochs().now;
     const Owned key = make_key<K>(call.key);
     Outcome outcome = Outcome::done;
     std::uint64_t value = call.value;
@@ -217,7 +227,8 @@ class Concurrent final : Crasher {
         outcome = index.remove(key);
         break;
       case Call::Kind::find:
-      case Call::Kind::scan: {
+      case Call::Kind::scan:
+      case Call::Kind::tick: {
         const Lookup found = index.find(key);
         outcome = found.outcome;
         value = found ? *found : 0;
@@ -227,6 +238,7 @@ class Concurrent final : Crasher {
     call.outcome = outcome;
     call.value = value;
     call.returned = ++clock_;
+    call.last_epoch = pool.epochs().now;
     answered();
     if (!quiet_) crash_point();  // what it was told must survive from here on
   }
@@ -283,6 +295,7 @@ class Concurrent final : Crasher {
     arena_.enter();
     recorder_.switch_level();
     std::vector<Choice> path;
+    std::uint64_t left = kMostExecutions;
     do {
       arena_.begin(path);
       recover();
@@ -290,7 +303,8 @@ class Concurrent final : Crasher {
       arena_.end();
       recorder_.switch_level();
       ++report_.executions;
-    } while (report_.failure.empty() && Arena::advance(path));
+    } while (report_.failure.empty() && --left != 0 && Arena::advance(path));
+    report_.sampled += left == 0 ? 1 : 0;
     arena_.leave();
     recorder_.switch_level();
     recorder_.allow(kMostEvents);
@@ -304,13 +318,26 @@ class Concurrent final : Crasher {
     if (!pool) return fail("open: " + pool.error().message);
     auto index = pool->index<K>(kName, {});
     if (!index) return fail("index: " + index.error().message);
-    judge(*pool, *index, "after a crash");
+    judge(*pool, *index, "after a crash", strict_ ? 0 : pool->epochs().durable);
     recorder_.settle();
     PoolAccess::state(*pool).abandon();
   }
 
-  // The content against every key's calls, and the structure.
-  void judge(Pool& pool, Index<K>& index, std::string_view when) {
+  // Of a key's calls, those that a buffered tree has to show: what ended in durable epochs, and
+  // what may have done so. What readers saw of later ones is gone with them.
+  static void keep_durable(std::vector<Call>& calls, std::uint64_t durable) {
+    std::erase_if(calls, [durable](const Call& call) {
+      return call.kind == Call::Kind::find || call.first_epoch > durable;
+    });
+    for (Call& call : calls) {
+      if (call.returned == Call::kPending || call.last_epoch > durable)
+        call.returned = Call::kPending;
+    }
+  }
+
+  // The content against every key's calls, and the structure. `durable`: 0, or the epoch to the end
+  // of which a buffered tree was recovered.
+  void judge(Pool& pool, Index<K>& index, std::string_view when, std::uint64_t durable = 0) {
     for (std::uint32_t key = 0; key < kMostKeys; ++key) {
       std::vector<Call> calls;
       for (const auto& of_thread : calls_) {
@@ -319,6 +346,7 @@ class Concurrent final : Crasher {
       }
       const bool was_there =
           std::ranges::find(config_.program.preload, key) != config_.program.preload.end();
+      if (durable != 0) keep_durable(calls, durable);
       if (calls.empty() && !was_there) continue;
       const Lookup found = index.find(make_key<K>(key));
       const Held after = found ? Held(*found) : Held{};
@@ -420,7 +448,7 @@ std::optional<Program> parse_program(std::string_view text) {
   return program;
 }
 
-Program make_program(std::uint64_t seed, unsigned threads) {
+Program make_program(std::uint64_t seed, unsigned threads, bool ticks) {
   Random random(seed);
   Program program;
   // Rising keys fill leaves, and the last leaf has few: unlinking and splitting are near.
@@ -440,7 +468,8 @@ Program make_program(std::uint64_t seed, unsigned threads) {
       auto key = static_cast<std::uint32_t>(around + random.below(8));
       // Insertions of new keys and removals of old ones, most of the time.
       if (random.below(8) != 0) key = kind == Call::Kind::insert ? key | 1U : key & ~1U;
-      calls.push_back({kind, key, value++, 0, Call::kPending, Outcome::done});
+      calls.push_back({kind, key, value++});
+      if (ticks && random.below(2) == 0) calls.push_back({Call::Kind::tick});
     }
   }
   return program;

@@ -22,7 +22,8 @@ struct Program {
 std::string to_string(const Program& program);
 std::optional<Program> parse_program(std::string_view text);
 // Threads that meet in one leaf or in neighbours, some of them full or nearly empty.
-Program make_program(std::uint64_t seed, unsigned threads);
+// `ticks`: with steps of the clock, for a buffered tree.
+Program make_program(std::uint64_t seed, unsigned threads, bool ticks);
 
 struct ConcurrentConfig {
   std::string spec = "wbtree:node=128";
@@ -42,7 +43,8 @@ struct ConcurrentReport {
   std::uint64_t schedules = 0;
   std::uint64_t crash_points = 0;  // that were not met in the same state before
   std::uint64_t executions = 0;
-  bool complete = true;  // all schedules up to the preemption bound were run
+  std::uint64_t sampled = 0;  // crash points that were not followed to their end
+  bool complete = true;       // all schedules up to the preemption bound were run
   std::string failure;
   std::vector<Switch> switches;  // of the failing schedule
   std::string where;             // the last flush or fence before it was noticed

@@ -27,6 +27,7 @@ Effect effect_of(const Call& call, Held held) {
     case Call::Kind::remove:
       return held ? Effect{Outcome::done, Held{}} : Effect{Outcome::absent, held};
     case Call::Kind::find:
+    case Call::Kind::tick:
     case Call::Kind::scan:
       break;
   }

@@ -14,7 +14,8 @@ namespace everleaf::crash {
 
 struct Call {
   // scan: of all keys from `key` on; in a history it stands as a find of each of them.
-  enum class Kind : std::uint8_t { insert, update, upsert, remove, find, scan };
+  // tick: a step of the epochs' clock; it stands in no history.
+  enum class Kind : std::uint8_t { insert, update, upsert, remove, find, scan, tick };
   static constexpr std::uint64_t kPending = ~std::uint64_t{0};
   Kind kind = Kind::find;
   std::uint32_t key = 0;
@@ -22,6 +23,9 @@ struct Call {
   std::uint64_t invoked = 0;
   std::uint64_t returned = kPending;  // a crash came first
   Outcome outcome = Outcome::done;
+  // Of a buffered tree: the epochs in which it began and had ended.
+  std::uint64_t first_epoch = 0;
+  std::uint64_t last_epoch = 0;
 };
 
 // What a key holds; empty: it is absent.

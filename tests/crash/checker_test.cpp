@@ -18,7 +18,7 @@ Config small(const char* spec, std::size_t ops, KeyType keys = KeyType::u64) {
   Config config;
   config.spec = spec;
   config.keys = keys;
-  config.ops = make_workload({ops, 1, 0});
+  config.ops = make_workload({ops, 1, 0, std::nullopt, is_buffered(spec)});
   return config;
 }
 
@@ -54,8 +54,12 @@ TEST(Lazy, EqualsEager) {
 
 TEST(Checker, ReportsNothingOnASoundTree) {
   for (const Domain domain : {Domain::memory, Domain::disk, Domain::cache, Domain::process}) {
-    for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
-      Config config = small(kSlotBitmap, 60, keys);
+    for (const auto& [spec, keys] : {std::pair{kSlotBitmap, KeyType::u64},
+                                     {kSlotBitmap, KeyType::bytes},
+                                     {"bdtree:node=256", KeyType::u64},
+                                     {"bdtree:node=256", KeyType::bytes},
+                                     {"bdtree:node=1024", KeyType::u64}}) {
+      Config config = small(spec, 60, keys);
       config.domain = domain;
       config.most = 100;
       const Report report = run(config);
@@ -113,22 +117,32 @@ TEST(Workload, FillsAndGrowsThePool) {
 TEST(Prefixes, AllowsWhatABufferedTreeMayLose) {
   using Entries = std::vector<Entry<std::uint64_t>>;
   Prefixes<std::uint64_t> prefixes;
+  using enum Prefixes<std::uint64_t>::Clock;
   prefixes.push(1, 10);
+  EXPECT_TRUE(prefixes.allows({}, still));
+  EXPECT_FALSE(prefixes.allows({{1, 10}}, still));  // its epoch is not durable
+  prefixes.ticked();
   prefixes.push(2, 20);
-  EXPECT_TRUE(prefixes.allows({}));
+  EXPECT_TRUE(prefixes.allows({}, still));
+  EXPECT_FALSE(prefixes.allows({{1, 10}}, still));
+  EXPECT_TRUE(prefixes.allows({{1, 10}}, step));
+  EXPECT_FALSE(prefixes.allows({{1, 10}, {2, 20}}, step));
+  prefixes.ticked();
+  EXPECT_FALSE(prefixes.allows({}, step));
+  EXPECT_TRUE(prefixes.allows({{1, 10}}, still));
   prefixes.synced();
-  EXPECT_FALSE(prefixes.allows({}));
+  EXPECT_FALSE(prefixes.allows({}, any));
   prefixes.push(1, 11);
   prefixes.push(3, 30);
   prefixes.push(2, std::nullopt);
-  EXPECT_TRUE(prefixes.allows({{1, 10}, {2, 20}}));
-  EXPECT_TRUE(prefixes.allows({{1, 11}, {2, 20}}));
-  EXPECT_TRUE(prefixes.allows({{1, 11}, {2, 20}, {3, 30}}));
-  EXPECT_TRUE(prefixes.allows({{1, 11}, {3, 30}}));
-  EXPECT_FALSE(prefixes.allows({{1, 10}, {2, 20}, {3, 30}}));  // not a prefix
-  EXPECT_FALSE(prefixes.allows({{1, 10}}));
+  EXPECT_TRUE(prefixes.allows({{1, 10}, {2, 20}}, any));
+  EXPECT_TRUE(prefixes.allows({{1, 11}, {2, 20}}, any));
+  EXPECT_TRUE(prefixes.allows({{1, 11}, {2, 20}, {3, 30}}, any));
+  EXPECT_TRUE(prefixes.allows({{1, 11}, {3, 30}}, any));
+  EXPECT_FALSE(prefixes.allows({{1, 10}, {2, 20}, {3, 30}}, any));  // not a prefix
+  EXPECT_FALSE(prefixes.allows({{1, 10}}, any));
   const Entries now{{5, 1}};
-  EXPECT_TRUE(Prefixes<std::uint64_t>(now).allows(now));
+  EXPECT_TRUE(Prefixes<std::uint64_t>(now).allows(now, still));
 }
 
 TEST(Replay, TellsASequence) {
@@ -138,7 +152,7 @@ TEST(Replay, TellsASequence) {
   Origin parsed;
   ASSERT_TRUE(parse_replay(replay_line(config, origin, {}), again, parsed));
   std::vector<Op> ops;
-  ASSERT_TRUE(nth_sequence(100, 3, ops));
+  ASSERT_TRUE(nth_sequence(100, 3, false, ops));
   ASSERT_EQ(again.ops.size(), 2U);
   EXPECT_EQ(to_string(again.ops[1]), to_string(ops[2]));
 }

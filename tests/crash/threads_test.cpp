@@ -90,7 +90,7 @@ TEST(Scheduler, SaysThatThreadsAreStuck) {
 
 TEST(Programs, AreTheirText) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    const std::string text = to_string(make_program(seed, 3));
+    const std::string text = to_string(make_program(seed, 3, seed % 2 == 0));
     const auto program = parse_program(text);
     ASSERT_TRUE(program) << text;
     EXPECT_EQ(to_string(*program), text);
@@ -111,7 +111,7 @@ TEST(Concurrent, NothingIsFoundInASoundTree) {
     for (const std::string_view spec : tree.test_specs) {
       for (const char* const text :
            {"2,4,6,8,10,12,14/r14/i5=1,f14", "2,4,6/s0/r4,i5=1", "2,4,6,8,10,12/i3=1/i5=2,u4=3",
-            "/i1=1,r1/p1=2,f1", kTwoParents}) {
+            "/i1=1,r1/p1=2,f1", "2,4,6,8,10,12,14,16,18,20,22/i3=1,t0,r4/t0,u4=2", kTwoParents}) {
         for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
           ConcurrentConfig config;
           config.spec = spec;

@@ -4,6 +4,7 @@
 // a new tree runs everything here by being registered.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -250,6 +251,12 @@ Op<K> random_op(Random& random, const Owned<K>& key) {
   static constexpr Do kMix[] = {Do::insert, Do::insert, Do::insert, Do::upsert,
                                 Do::update, Do::remove, Do::remove};
   return {kMix[random.below(std::size(kMix))], key, odd_value(random)};
+}
+
+// Acknowledged: what returned (strict trees), what a sync() covered (buffered ones).
+inline bool is_buffered(std::string_view spec) {
+  const auto row = std::ranges::find(trees(), spec.substr(0, spec.find(':')), &TreeInfo::name);
+  return row != trees().end() && row->durability == Durability::buffered;
 }
 
 class EveryTree : public ::testing::TestWithParam<Case> {
