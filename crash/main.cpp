@@ -243,8 +243,9 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
     config.keys = keys;
     config.domain = parse_domain(a.domain).value_or(Domain::memory);
     config.seed = a.seed + n;
-    config.program =
-        a.program.empty() ? make_program(config.seed, a.threads, is_buffered(config.spec)) : *parse_program(a.program);
+    config.program = a.program.empty()
+                         ? make_program(config.seed, a.threads, is_buffered(config.spec))
+                         : *parse_program(a.program);
     // Three threads have too many schedules with two preemptions.
     config.preemptions = config.program.threads.size() == 2 ? 2 : 1;
     config.deadline = a.program.empty() ? std::min(until, Clock::now() + kMostPerProgram) : until;

@@ -80,9 +80,9 @@ struct EpochInfo {
   std::uint64_t now = 0;      // operations that begin now belong to it
   std::uint64_t durable = 0;  // a crash loses nothing of it and of those before
   std::uint64_t asked_ns = 0;
-  std::uint64_t mean_ns = 0;   // that the background thread sustained
+  std::uint64_t mean_ns = 0;  // that the background thread sustained
   std::uint64_t worst_ns = 0;
-  std::uint64_t lines = 0;     // written back so far
+  std::uint64_t lines = 0;  // written back so far
 };
 
 // Persistence work of all threads on this pool since it was opened. Exact when no operation runs.
