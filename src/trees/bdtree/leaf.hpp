@@ -111,6 +111,7 @@ class Leaf {
     }
   }
 
+  void prefetch_line() const { __builtin_prefetch(base_); }
   void prefetch() const {
     for (std::size_t at = 0; at < shape_->bytes; at += pmem::kLine) {
       __builtin_prefetch(base_ + at);

@@ -19,8 +19,7 @@ void BdTree<Keys>::later(Offset at, Epoch epoch) {
 template <class Keys>
 void BdTree<Keys>::retired_later(Offset leaf, Epoch epoch, Owned key) {
   const base::MutexGuard guard(queues_);
-  retired_order_.push_back(leaf);
-  retired_.insert_or_assign(leaf, Retired{epoch, std::move(key)});
+  retired_.push_back({leaf, epoch, std::move(key)});
 }
 
 // After each step of the clock. Never twice at once.
@@ -36,23 +35,19 @@ void BdTree<Keys>::reclaim() {
       for (; !limbo_.empty() && limbo_.front().epoch <= durable; limbo_.pop_front()) {
         grace_.retire(limbo_.front().at);
       }
-      left = retired_order_.size();
+      left = retired_.size();
     }
     for (; left != 0; --left) {
-      Offset leaf = 0;
-      Owned key{};
+      Retired one{};
       {
         const base::MutexGuard guard(queues_);
-        leaf = retired_order_.front();
-        const auto known = retired_.find(leaf);
-        if (known != retired_.end() && known->second.epoch > durable) return;  // by epoch, nearly
-        retired_order_.pop_front();
-        if (known == retired_.end()) continue;  // went with another
-        key = known->second.key;
+        if (retired_.front().epoch > durable) return;
+        one = std::move(retired_.front());
+        retired_.pop_front();
       }
-      if (unlink_from_list(leaf, key)) continue;
+      if (gone_.erase(one.leaf) != 0 || unlink_from_list(one.leaf, one.key)) continue;
       const base::MutexGuard guard(queues_);
-      retired_order_.push_back(leaf);
+      retired_.push_back(std::move(one));
     }
   } catch (const std::bad_alloc&) {
     // The rest comes with the next step.
@@ -116,9 +111,8 @@ bool BdTree<Keys>::unlink_behind(Section& section, Offset before, Offset leaf, b
       section.note(here.line(0));
     }
     found = found || next == leaf;
+    if (next != leaf) gone_.insert(next);
     ++hops;
-    const base::MutexGuard guard(queues_);
-    retired_.erase(next);
   }
   return true;
 }

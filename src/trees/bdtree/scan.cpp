@@ -33,17 +33,28 @@ bool BdTree<Keys>::read_leaf(Offset at, Batch& batch) const {
     });
   }
   if (!lock.unchanged(version)) return false;
-  if (batch.next != 0 && possible(batch.next)) __builtin_prefetch(c_.medium.at(batch.next));
+  if (batch.next != 0 && possible(batch.next)) leaf(batch.next).prefetch();
+  sort(batch);
+  return true;
+}
+
+template <class Keys>
+void BdTree<Keys>::sort(Batch& batch) const {
+  const std::span entries(batch.entries.data(), batch.count);
   batch.sound = true;
   if constexpr (Keys::kRecords) {
+    for (const Slot& slot : entries) batch.sound = batch.sound && keys_.readable(slot.key);
+    std::ranges::sort(entries, {}, [this](const Slot& slot) { return keys_.key_of(slot.key); });
+  } else {
+    // By counting: few entries, and no branch to guess.
+    std::array<Slot, kMaxSlots> from;
+    std::ranges::copy(entries, from.begin());
     for (std::size_t i = 0; i < batch.count; ++i) {
-      batch.sound = batch.sound && keys_.readable(batch.entries[i].key);
+      std::size_t rank = 0;
+      for (std::size_t k = 0; k < batch.count; ++k) rank += from[k].key < from[i].key ? 1 : 0;
+      entries[rank] = from[i];
     }
   }
-  std::sort(
-      batch.entries.begin(), batch.entries.begin() + static_cast<std::ptrdiff_t>(batch.count),
-      [this](const Slot& a, const Slot& b) { return keys_.key_of(a.key) < keys_.key_of(b.key); });
-  return true;
 }
 
 // True: the scan is over.

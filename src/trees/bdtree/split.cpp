@@ -22,6 +22,7 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split(Key key) {
   const Probe probe = Keys::probe(key);
   Path path;
   if (!nodes_.descend(probe, Aim::at, path)) return {Next::again};
+  leaf(path.leaf).prefetch();
   if (!nodes_.make_room(path)) return {Next::again};
   const std::uint64_t version = lock_of(path.leaf).begin();
   if (!path.parent().node->lock.unchanged(path.parent().version)) return {Next::again};

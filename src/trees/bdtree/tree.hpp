@@ -20,7 +20,7 @@
 
 #include <array>
 #include <deque>
-#include <map>
+#include <unordered_set>
 
 #include "epoch/epochs.hpp"
 #include "trees/bdtree/inner.hpp"
@@ -154,6 +154,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   // --- reclaim.cpp ---
   void reclaim();
   struct Retired {
+    Offset leaf;
     Epoch epoch;
     Owned key;  // in its range
   };
@@ -169,6 +170,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   // --- scan.cpp ---
   struct Batch;
   [[nodiscard]] bool read_leaf(Offset at, Batch& batch) const;
+  void sort(Batch& batch) const;
   [[nodiscard]] bool copy_out(const Batch& batch, Key bound, bool inclusive,
                               const std::optional<Key>& to, std::size_t limit, Out& out) const;
 
@@ -197,10 +199,11 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   mutable alloc::Grace grace_;
   epoch::Space space_;
   Nodes nodes_;
-  base::Mutex queues_;                 // guards the next three
-  std::map<Offset, Retired> retired_;  // in the list still
-  std::deque<Offset> retired_order_;
-  std::deque<Item> limbo_;  // by epoch
+  base::Mutex queues_;           // guards the next two
+  std::deque<Retired> retired_;  // by epoch, nearly
+  std::deque<Item> limbo_;       // likewise
+  // Of retired_, what went with another one. The reclaimer's alone.
+  std::unordered_set<Offset> gone_;
   std::uint64_t listener_ = 0;
   std::uint64_t rebuild_ns_ = 0;
   std::uint64_t rolled_back_ = 0;  // words

@@ -163,7 +163,12 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::attempt(Key key, std::uint64_t valu
   typename Nodes::Place place;
   if (!nodes_.locate(probe, place)) return {Next::again};
   const Leaf here = leaf(place.leaf);
-  here.prefetch();
+  // A new key needs the first line alone: the stores to its slot wait for nothing.
+  if (what == Write::insert) {
+    here.prefetch_line();
+  } else {
+    here.prefetch();
+  }
   base::VersionLock& lock = lock_of(place.leaf);
   const std::uint64_t version = lock.begin();
   if (!place.lock->unchanged(place.version)) return {Next::again};
