@@ -1,4 +1,5 @@
-// D7: retired leaves leave the list when their end is durable, and are free when that is, too.
+// D7: retired leaves leave the list when their end is durable (A8), and are free when that is, too
+// (A9, and A10 for key records). Runs after each step of the clock (P4).
 #include "trees/bdtree/tree.hpp"
 
 namespace everleaf::tree::bdtree {

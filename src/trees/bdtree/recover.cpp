@@ -1,4 +1,5 @@
-// D9: what a crash left, rolled back to the end of the durable epoch, and the inner nodes.
+// D9: what a crash left, rolled back to the end of the durable epoch (again if it is met by another
+// crash, A12, A13), and the inner nodes.
 #include "trees/bdtree/tree.hpp"
 
 namespace everleaf::tree::bdtree {
@@ -106,7 +107,7 @@ Result<void> BdTree<Keys>::open() {
     }
     if (children.empty()) return corrupt("the leaf list is empty", head());
     for (const Offset retired : waiting) retired_later(retired, durable, left);
-    // Durable before epoch numbers that were rolled back are used again.
+    // P5: durable before epoch numbers that were rolled back are used again
     if (wrote && !c_.medium.fence()) {
       return std::unexpected(Error{Code::io, "a write-back failed during recovery"});
     }

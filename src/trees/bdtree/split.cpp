@@ -1,5 +1,6 @@
 // Splits, compactions and the retiring of empty leaves: D5 and D6 of README.md. No fence, no old
-// bitmaps to copy: a leaf that recovery may need stays whole until two epochs have passed.
+// bitmaps to copy: a leaf that recovery may need stays whole until two epochs have passed (A4), and
+// is passed over afterwards (A5).
 #include <algorithm>
 
 #include "trees/bdtree/tree.hpp"
@@ -142,7 +143,7 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const 
   const std::size_t keep = append ? slots.size() : slots.size() / 2;
   auto separator = Nodes::fresh(Keys::between(key_at(keep - 1), append ? probe.key : key_at(keep)));
   if (born) {
-    // Recovery reads the leaf as it is now, or not at all.
+    // A6: recovery reads the leaf as it is now, or not at all.
     fill(section, right.at(), old, slots.subspan(keep), next);
     std::array<Word, kMaxCells> gone{};
     for (const std::size_t slot : slots.subspan(keep)) {
@@ -168,7 +169,7 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const 
   return answer(Outcome::done);
 }
 
-// D6. A leaf that is the only one stays, empty.
+// D6, A7. A leaf that is the only one stays, empty.
 template <class Keys>
 typename BdTree<Keys>::Attempt BdTree<Keys>::unlink(Key key) {
   const alloc::Grace::Pin pin(grace_);

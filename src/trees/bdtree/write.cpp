@@ -1,4 +1,5 @@
-// Insert, update, upsert and remove inside one leaf: D3 and D4 of README.md.
+// Insert, update, upsert and remove inside one leaf: D3 and D4 of README.md. P2: no flush, no
+// fence; what is stored here is whole or erased after a crash (A2).
 #include <algorithm>
 #include <new>
 
@@ -74,7 +75,7 @@ Outcome BdTree<Keys>::write(Key key, std::uint64_t value, Write what) {
 // Not within a section or a pin. What is free two epochs from now will do, once.
 template <class Keys>
 Outcome BdTree<Keys>::more_space(std::size_t bytes, bool& tried) {
-  const Outcome grown = space_.grow(bytes);
+  const Outcome grown = space_.grow(bytes);  // P3, A11
   if (grown != Outcome::out_of_space || tried) return grown;
   tried = true;
   // A retired leaf is unlinked after two epochs, and free after two more.
@@ -96,7 +97,7 @@ bool BdTree<Keys>::writable(const Section& section, const Leaf& leaf) const {
 }
 
 // The cell's word of this epoch: at first a copy of the newest over the oldest, which recovery
-// cannot need any more.
+// cannot need any more (A3).
 template <class Keys>
 Versions BdTree<Keys>::begin_cell(Section& section, const Leaf& leaf, std::size_t cell) {
   Versions v = leaf.versions(cell);
