@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -70,7 +71,17 @@ void write_bytes(const std::filesystem::path& path, std::span<const std::byte> b
 // A pool in the `process` domain that reserves little address space and cannot grow large.
 inline constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
 inline PoolOptions small_pool(Mode mode = Mode::open_or_create) {
-  return {.mode = mode, .domain = Domain::process, .emulate = false, .max_bytes = kMostBytes};
+  PoolOptions options;
+  options.mode = mode;
+  options.domain = Domain::process;
+  options.max_bytes = kMostBytes;
+  options.epoch_length = std::chrono::milliseconds(1);  // many epochs in a short test
+  return options;
+}
+inline PoolOptions quick_epochs() {
+  PoolOptions options;
+  options.epoch_length = std::chrono::microseconds(50);
+  return options;
 }
 
 template <class K>

@@ -156,7 +156,7 @@ TEST_P(Threads, HistoriesAreLinearizable) {
   with_keys([]<class K>(const std::string& spec) {
     const std::uint64_t seed = test::seed();
     const std::uint64_t rounds = scaled(3000);
-    Pool pool = Pool::anonymous().value();
+    Pool pool = Pool::anonymous(quick_epochs()).value();
     // Among the neighbours, which have even numbers.
     Contest<K> contest{pool.index<K>("index", spec).value(),
                        {Keys<K>::nth(81), Keys<K>::nth(163), Keys<K>::nth(165)},
@@ -241,7 +241,7 @@ void look_through(const Index<K>& index, const Map<K>& stable, Random& random) {
 TEST_P(Threads, ScansBesideWriters) {
   with_keys([]<class K>(const std::string& spec) {
     const std::uint64_t seed = test::seed();
-    Pool pool = Pool::anonymous().value();
+    Pool pool = Pool::anonymous(quick_epochs()).value();
     auto index = pool.index<K>("index", spec).value();
     Map<K> stable;
     for (std::uint64_t n = 0; n < 1600; n += kStable) {
@@ -276,7 +276,7 @@ TEST_P(Threads, ScansBesideWriters) {
 
 TEST_P(Threads, AHundredComeAndGo) {
   with_keys([]<class K>(const std::string& spec) {
-    Pool pool = Pool::anonymous().value();
+    Pool pool = Pool::anonymous(quick_epochs()).value();
     auto index = pool.index<K>("index", spec).value();
     constexpr std::uint64_t kCount = 100;
     constexpr std::uint64_t kEach = 12;
@@ -303,7 +303,7 @@ TEST(ThreadLimit, OneTooManyIsRefused) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "a thousand threads are too many for a sanitizer";
 #endif
-  Pool pool = Pool::anonymous().value();
+  Pool pool = Pool::anonymous(quick_epochs()).value();
   auto index = pool.index<std::uint64_t>("index", trees().front().name).value();
   ASSERT_EQ(index.insert(1, 1), Outcome::done);  // this thread has a slot now
   constexpr std::size_t kExtra = 16;
