@@ -50,7 +50,7 @@ Json to_json(const IndexRow& row) {
               {"more", std::move(more)}};
 }
 
-Json to_json(const PoolInfo& info, const std::vector<IndexRow>& rows) {
+Json to_json(const PoolInfo& info, const EpochInfo& epochs, const std::vector<IndexRow>& rows) {
   Json indexes = Json::array();
   for (const IndexRow& row : rows) indexes.push_back(to_json(row));
   return Json{{"path", info.path},
@@ -66,10 +66,12 @@ Json to_json(const PoolInfo& info, const std::vector<IndexRow>& rows) {
               {"heap_bytes", info.heap_bytes},
               {"block_bytes", info.block_bytes},
               {"open_ns", info.open_ns},
+              {"epoch", epochs.now},
+              {"durable_epoch", epochs.durable},
               {"indexes", std::move(indexes)}};
 }
 
-void print_text(const PoolInfo& info, const std::vector<IndexRow>& rows) {
+void print_text(const PoolInfo& info, const EpochInfo& epochs, const std::vector<IndexRow>& rows) {
   fmt::print("pool      {}\n", info.path);
   fmt::print("uuid      {}, format version {}\n", info.uuid, info.version);
   fmt::print("domain    {}{}: {}\n", to_string(info.domain.domain),
@@ -82,6 +84,10 @@ void print_text(const PoolInfo& info, const std::vector<IndexRow>& rows) {
   fmt::print("size      {} file, {} in slabs, {} in blocks\n", human_bytes(info.file_bytes),
              human_bytes(info.heap_bytes), human_bytes(info.block_bytes));
   fmt::print("opened in {}\n", human_time(static_cast<double>(info.open_ns) * 1e-9));
+  if (epochs.now != 0) {
+    fmt::print("epochs    now {}, durable up to {}\n", grouped(epochs.now),
+               grouped(epochs.durable));
+  }
   if (rows.empty()) fmt::print("no indexes\n");
   for (const auto& [index, stats] : rows) {
     fmt::print("\nindex {}: {} ({})\n", in_quotes(index.name), counted(stats.keys, "key"),
@@ -109,7 +115,8 @@ void add_info(CLI::App& app, int& status) {
     Pool pool = open_to_read(*arguments);
     const PoolInfo info = pool.info();
     const std::vector<IndexRow> rows = rows_of(pool);
-    arguments->json ? print(to_json(info, rows)) : print_text(info, rows);
+    const EpochInfo epochs = pool.epochs();
+    arguments->json ? print(to_json(info, epochs, rows)) : print_text(info, epochs, rows);
     status = 0;
   });
 }
