@@ -111,6 +111,8 @@ extern template class Index<std::uint64_t>;
 extern template class Index<Bytes>;
 extern template Result<Index<std::uint64_t>> Pool::index(std::string_view, std::string_view);
 extern template Result<Index<Bytes>> Pool::index(std::string_view, std::string_view);
+extern template Result<Index<std::uint64_t>> Pool::index(std::string_view);
+extern template Result<Index<Bytes>> Pool::index(std::string_view);
 
 // --- The registry: one row for each tree -------------------------------------------------------
 

@@ -124,7 +124,10 @@ class Pool {
   // An existing index must be of that tree, with those options where the spec names them, and of
   // key type K; an empty spec takes an existing index as it is. K: std::uint64_t or Bytes.
   template <class K>
-  [[nodiscard]] Result<Index<K>> index(std::string_view name, std::string_view spec = "wbtree");
+  [[nodiscard]] Result<Index<K>> index(std::string_view name, std::string_view spec);
+  // Opens the index as it is, or creates a wB+-Tree with default options.
+  template <class K>
+  [[nodiscard]] Result<Index<K>> index(std::string_view name);
 
   // corrupt if an entry of the directory is damaged; the others can still be opened by name.
   [[nodiscard]] Result<std::vector<IndexInfo>> indexes() const;

@@ -422,6 +422,13 @@ Result<Index<K>> Pool::index(std::string_view name, std::string_view spec) {
   return Index<K>(state_, *tree);
 }
 
+template <class K>
+Result<Index<K>> Pool::index(std::string_view name) {
+  auto existing = index<K>(name, {});
+  if (existing || existing.error().code != Code::not_found || state_->read_only()) return existing;
+  return index<K>(name, "wbtree");
+}
+
 Result<std::vector<IndexInfo>> Pool::indexes() const {
   return state_->indexes();
 }
@@ -516,5 +523,7 @@ template class Index<std::uint64_t>;
 template class Index<Bytes>;
 template Result<Index<std::uint64_t>> Pool::index(std::string_view, std::string_view);
 template Result<Index<Bytes>> Pool::index(std::string_view, std::string_view);
+template Result<Index<std::uint64_t>> Pool::index(std::string_view);
+template Result<Index<Bytes>> Pool::index(std::string_view);
 
 }  // namespace everleaf

@@ -48,6 +48,7 @@ class PoolState {
 
   [[nodiscard]] pmem::Medium& medium() { return file_->medium(); }
   [[nodiscard]] alloc::Heap& heap() { return heap_; }
+  [[nodiscard]] bool read_only() const { return file_->read_only(); }
 
  private:
   struct Open {

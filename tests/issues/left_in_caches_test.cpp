@@ -230,12 +230,14 @@ TEST(Recovery, FlushesWhatARecordCovers) {
     for (std::size_t lane = 0; lane < pmem::kLanes; ++lane) {
       std::array<pmem::Word, pmem::kLaneBytes / sizeof(pmem::Word)> words{};
       std::memcpy(words.data(), &image[pmem::kLanesAt + lane * pmem::kLaneBytes], sizeof words);
-      for (std::size_t i = 0; i < words[0] >> 56; ++i) {
-        if ((words[2 + 2 * i] & 7) != static_cast<pmem::Word>(alloc::Redo::Op::cover)) continue;
+      for (std::size_t i = 0; i < words[0] >> alloc::RedoLog::kCountShift; ++i) {
+        if ((words[alloc::RedoLog::kEntriesWord + 2 * i] & 7) !=
+            static_cast<pmem::Word>(alloc::Redo::Op::cover))
+          continue;
         ++covers;
-        const pmem::Offset from = words[2 + 2 * i] & ~pmem::Word{7};
-        for (pmem::Offset line = from / pmem::kLine * pmem::kLine; line < from + words[3 + 2 * i];
-             line += pmem::kLine) {
+        const pmem::Offset from = words[alloc::RedoLog::kEntriesWord + 2 * i] & ~pmem::Word{7};
+        for (pmem::Offset line = from / pmem::kLine * pmem::kLine;
+             line < from + words[alloc::RedoLog::kEntriesWord + 1 + 2 * i]; line += pmem::kLine) {
           EXPECT_TRUE(flushes.lines.contains(line)) << "step " << step << ", line " << line;
         }
       }
