@@ -39,10 +39,10 @@ class PoolState {
   // What the death of the process does: nothing is written any more.
   void abandon();
 
-  // Null: there is no buffered tree.
+  // Null: there is no buffered tree, or nothing may be written.
   [[nodiscard]] epoch::Epochs* epochs() {
     const base::MutexGuard guard(mutex_);
-    return epochs_.get();
+    return file_->read_only() ? nullptr : epochs_.get();
   }
   [[nodiscard]] EpochInfo epoch_info() const;
 

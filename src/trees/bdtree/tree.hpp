@@ -58,7 +58,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
   Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
   Outcome bulk_load(std::span<const everleaf::Entry<Key>> entries, double fill) override;
-  Outcome sync() override { return c_.epochs->sync(); }
+  Outcome sync() override { return c_.read_only ? Outcome::done : c_.epochs->sync(); }
   CheckReport check() const override;
   Stats stats() const override;
   void for_each_block(const detail::Visit& visit) const override;
