@@ -237,6 +237,7 @@ class Concurrent final : Crasher {
     }
     call.outcome = outcome;
     call.value = value;
+    call.last_epoch = ~std::uint64_t{0};  // not known yet
     call.returned = ++clock_;
     call.last_epoch = pool.epochs().now;
     answered();

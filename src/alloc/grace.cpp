@@ -1,6 +1,6 @@
 #include "alloc/grace.hpp"
 
-#include <vector>
+#include <new>
 
 namespace everleaf::alloc {
 namespace {
@@ -44,23 +44,30 @@ void Grace::try_advance() noexcept {
 }
 
 void Grace::collect(Slot& slot) {
-  std::vector<pmem::Offset> ready;
-  {
-    const base::MutexGuard guard(slot.mutex);
-    const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
-    while (!slot.limbo.empty() && slot.limbo.front().epoch + 2 <= epoch) {
-      ready.push_back(slot.limbo.front().block);
-      slot.limbo.pop_front();
+  // In portions, without memory of its own: it runs where there may be none left.
+  std::array<pmem::Offset, 64> ready;
+  std::size_t count = ready.size();
+  while (count == ready.size()) {
+    count = 0;
+    {
+      const base::MutexGuard guard(slot.mutex);
+      const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
+      while (count < ready.size() && !slot.limbo.empty() && slot.limbo.front().epoch + 2 <= epoch) {
+        ready[count++] = slot.limbo.front().block;
+        slot.limbo.pop_front();
+      }
     }
+    for (std::size_t i = 0; i < count; ++i) recycle_(ready[i]);
   }
-  for (const pmem::Offset block : ready) recycle_(block);
 }
 
-void Grace::retire(pmem::Offset block) {
+void Grace::retire(pmem::Offset block) noexcept {
   Slot& mine = (*slots_)[base::thread_slot()];
-  {
+  try {
     const base::MutexGuard guard(mine.mutex);
     mine.limbo.push_back({block, epoch_.load(std::memory_order_seq_cst)});
+  } catch (const std::bad_alloc&) {
+    return;  // not used again before the next open
   }
   if (++mine.since_advance < kRetiresPerAdvance) return;
   mine.since_advance = 0;

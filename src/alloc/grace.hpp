@@ -51,7 +51,8 @@ class Grace {
   };
 
   // Takes a block that was unlinked; needs a Pin of this thread.
-  void retire(pmem::Offset block);
+  // Out of memory: the block is lost until the pool is opened again.
+  void retire(pmem::Offset block) noexcept;
 
   // Recycles everything that can be, of all threads: the last resort when space is out. Not from
   // within a Pin, which would hold back what was retired since.

@@ -83,12 +83,12 @@ Outcome Epochs::sync() {
 }
 
 Outcome Epochs::wait_durable(Epoch epoch) {
+  if (epoch > now()) return Outcome::absent;  // nothing has run in it yet
   if (running_.load(std::memory_order_relaxed)) {
     std::unique_lock lock(waking_);
     advanced_.wait(lock, [&] { return durable() >= epoch || medium_.failed() || stopping_; });
   }
   while (durable() < epoch) {
-    if (epoch > now()) return Outcome::absent;  // nothing has run in it yet
     if (const Outcome outcome = advance(); outcome != Outcome::done) return outcome;
   }
   return Outcome::done;

@@ -60,6 +60,14 @@ std::vector<Space::Run> Space::runs() const {
   return runs_;
 }
 
+// Memory for one more extent, before it is durable.
+void Space::make_room(std::uint64_t bytes) {
+  const base::MutexGuard guard(mutex_);
+  runs_.reserve(runs_.size() + 1);
+  chunks_.reserve(chunks_.size() + bytes / kChunkBytes);
+  free_chunks_.reserve(free_chunks_.size() + bytes / kChunkBytes);
+}
+
 void Space::add_run(Offset at, std::uint64_t bytes) {
   Run run{at, bytes, first_block(at), chunks_.size(), 0};
   run.chunks = (at + bytes - run.first) / kChunkBytes;
@@ -100,10 +108,10 @@ bool Space::find(Offset at, Found& found) const {
 
 void Space::format(std::size_t chunk, std::uint8_t size_class) {
   Chunk& c = chunks_[chunk];
-  c.size_class = size_class;
-  c.used = 0;
   const std::size_t words = (blocks_of(size_class) + 63) / 64;
   c.bits = std::make_unique<std::uint64_t[]>(words);
+  c.size_class = size_class;
+  c.used = 0;
   // Bits that are no blocks are taken.
   if (const std::uint32_t rest = blocks_of(size_class) % 64; rest != 0) {
     c.bits[words - 1] = ~std::uint64_t{0} << rest;
@@ -113,8 +121,8 @@ void Space::format(std::size_t chunk, std::uint8_t size_class) {
 void Space::list(std::size_t chunk) {
   Chunk& c = chunks_[chunk];
   if (c.listed || c.used == blocks_of(c.size_class)) return;
-  c.listed = true;
   partial_[c.size_class].push_back(static_cast<std::uint32_t>(chunk));
+  c.listed = true;
 }
 
 bool Space::claim(Offset at, std::size_t bytes) {
@@ -215,8 +223,16 @@ void Space::release_chunk(std::size_t chunk) {
   free_chunks_.push_back(static_cast<std::uint32_t>(chunk));
 }
 
-void Space::free(Offset at) {
+void Space::free(Offset at) noexcept {
   const base::MutexGuard guard(mutex_);
+  try {
+    free_locked(at);
+  } catch (const std::bad_alloc&) {
+    // Its chunk is on no list: it is found again at the next open.
+  }
+}
+
+void Space::free_locked(Offset at) {
   Found found{};
   if (!find(at, found)) return;
   Chunk& c = chunks_[found.chunk];
@@ -248,7 +264,9 @@ Outcome Space::grow(std::size_t bytes) {
   }
   if (count == entries_) return Outcome::out_of_space;
   Extent* entry = medium_.at<Extent>(table_);
-  while (pmem::load(&entry->at) != 0) ++entry;
+  Extent* const end = entry + entries_;
+  while (entry != end && pmem::load(&entry->at) != 0) ++entry;
+  if (entry == end) return Outcome::corrupt;
   // An eighth more each time: few extents, and never much too large.
   const std::uint64_t least = chunks_for(bytes) * kChunkBytes + kBlockAlign;
   const std::uint64_t wanted = std::max<std::uint64_t>(least, total / 8);
@@ -259,6 +277,7 @@ Outcome Space::grow(std::size_t bytes) {
         ask <= kFirstExtentBytes
             ? kFirstExtentBytes
             : (ask + alloc::kFirstBlockAt + kSlab - 1) / kSlab * kSlab - alloc::kFirstBlockAt;
+    make_room(size);
     const Offset block = heap_.reserve(size);
     if (block == 0) continue;
     alloc::Redo record;

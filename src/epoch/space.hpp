@@ -53,7 +53,7 @@ class Space {
   // A block of at least `bytes`, aligned to 16, or kBlockAlign if `bytes` is a multiple of it and a
   // power of two; 0: none is left, call grow() and try again.
   [[nodiscard]] pmem::Offset reserve(std::size_t bytes);
-  void free(pmem::Offset at);
+  void free(pmem::Offset at) noexcept;
   // One more extent that has room for `bytes`. Fences, so not within a Section. out_of_space,
   // io_error, corrupt.
   [[nodiscard]] Outcome grow(std::size_t bytes);
@@ -90,6 +90,8 @@ class Space {
   };
   [[nodiscard]] std::vector<Run> runs() const;
   // All below: mutex_ held.
+  void make_room(std::uint64_t bytes);
+  void free_locked(pmem::Offset at);
   void add_run(pmem::Offset at, std::uint64_t bytes);
   [[nodiscard]] bool find(pmem::Offset at, Found& found) const;
   void format(std::size_t chunk, std::uint8_t size_class);

@@ -107,6 +107,12 @@ Result<std::shared_ptr<PoolState>> PoolState::start(std::unique_ptr<pmem::PoolFi
     state->finished_ = true;
     return std::unexpected(marked.error());
   }
+  {
+    // Not before: the clock stands still while trees are rolled back to the epoch that it names.
+    const base::MutexGuard guard(state->mutex_);
+    state->serving_ = true;
+    if (state->epochs_ && !state->file_->read_only()) state->epochs_->start(length);
+  }
   state->open_ns_ = base::now_ns() - started_ns;
   return state;
 }
@@ -122,6 +128,11 @@ Result<void> PoolState::roll_back() {
   const base::MutexGuard guard(mutex_);
   for (const auto& found : directory_.list(nullptr)) {
     const auto resolved = resolve(found.info.spec);
+    if (!resolved && !file_->read_only() && pmem::load(&file_->state().clock) != 0) {
+      return std::unexpected(
+          Error{Code::newer_version, "index '" + found.info.name + "' is a " + found.info.spec +
+                                         ", which this release cannot recover: open it read-only"});
+    }
     if (!resolved || resolved->row->info.durability != Durability::buffered) continue;
     auto open = load(found);
     // A read-only pool has no clock that moves: the others can be read, this one says what it has.
@@ -136,7 +147,7 @@ Result<void> PoolState::roll_back() {
 void PoolState::need_epochs(const tree::Registration& row) {
   if (epochs_ || row.info.durability != Durability::buffered) return;
   epochs_ = std::make_unique<epoch::Epochs>(file_->medium(), &file_->state().clock);
-  if (!file_->read_only()) epochs_->start(epoch_length_);
+  if (serving_ && !file_->read_only()) epochs_->start(epoch_length_);
 }
 
 EpochInfo PoolState::epoch_info() const {
@@ -163,6 +174,9 @@ Result<void> PoolState::finish() {
   finished_ = true;
   if (epochs_ && !file_->read_only()) {
     epochs_->stop();
+    // Trees and their reclaimers go first: what those store after a step would be of an epoch that
+    // nobody ends.
+    open_.clear();
     if (epochs_->sync() != Outcome::done) {
       return std::unexpected(
           Error{Code::io, "a write-back failed; the pool will be recovered when it is opened"});

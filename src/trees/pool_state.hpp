@@ -75,6 +75,7 @@ class PoolState {
   std::unique_ptr<epoch::Epochs> epochs_;  // with the first buffered tree
   std::uint32_t replayed_ = 0;
   std::uint64_t open_ns_ = 0;
+  bool serving_ = false;  // opened and recovered
   bool finished_ = false;
   mutable base::Mutex mutex_;  // guards open_ and the directory
   std::map<std::string, Open, std::less<>> open_;

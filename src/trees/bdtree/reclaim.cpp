@@ -5,7 +5,8 @@
 namespace everleaf::tree::bdtree {
 namespace {
 
-constexpr unsigned kHops = 64;  // leaves between where the search begins and the retired one
+constexpr unsigned kUnlinks = 64;  // of one search
+constexpr unsigned kHops = 4096;   // leaves between where it begins and the retired one
 constexpr unsigned kTries = 100;
 
 }  // namespace
@@ -33,8 +34,10 @@ void BdTree<Keys>::reclaim() {
       const alloc::Grace::Pin pin(grace_);
       if (!pin.ok()) return;
       const base::MutexGuard guard(queues_);
-      for (; !limbo_.empty() && limbo_.front().epoch <= durable; limbo_.pop_front()) {
-        grace_.retire(limbo_.front().at);
+      while (!limbo_.empty() && limbo_.front().epoch <= durable) {
+        const Offset at = limbo_.front().at;
+        limbo_.pop_front();
+        grace_.retire(at);
       }
       left = retired_.size();
     }
@@ -62,7 +65,7 @@ bool BdTree<Keys>::unlink_from_list(Offset leaf, const Owned& key) {
     const alloc::Grace::Pin pin(grace_);
     if (!pin.ok()) return false;
     Section section(*c_.epochs);
-    if (!section.make_room(kHops)) return false;
+    if (!section.make_room(kUnlinks)) return false;
     Path path;
     if (!nodes_.descend(Keys::probe(key), Aim::at, path)) continue;
     Offset before = head();
@@ -73,7 +76,7 @@ bool BdTree<Keys>::unlink_from_list(Offset leaf, const Owned& key) {
       before = left.leaf;
     }
     bool found = false;
-    if (unlink_behind(section, before, leaf, found)) return found;
+    if (unlink_behind(section, before, leaf, found) || found) return found;
   }
   return false;
 }
@@ -83,7 +86,8 @@ template <class Keys>
 bool BdTree<Keys>::unlink_behind(Section& section, Offset before, Offset leaf, bool& found) {
   const Epoch durable = c_.epochs->durable();
   unsigned hops = 0;
-  while (hops < kHops) {
+  unsigned unlinks = 0;
+  while (hops < kHops && unlinks < kUnlinks) {
     const Leaf here = this->leaf(before);
     const bool is_head = before == head();
     base::VersionLock& lock = lock_of(before);
@@ -113,7 +117,7 @@ bool BdTree<Keys>::unlink_behind(Section& section, Offset before, Offset leaf, b
     }
     found = found || next == leaf;
     if (next != leaf) gone_.insert(next);
-    ++hops;
+    ++unlinks;
   }
   return true;
 }

@@ -12,6 +12,16 @@ std::unexpected<Error> corrupt(const char* what, Offset at) {
 
 }  // namespace
 
+// The clock is durable before anything is stored in its epoch: a later word means a damaged clock,
+// and erasing would make it worse.
+template <class Keys>
+bool BdTree<Keys>::of_the_future(const Leaf& leaf) const {
+  for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
+    if (after(leaf.newest(cell), c_.epochs->now())) return true;
+  }
+  return false;
+}
+
 // Words of epochs that are not durable go; true if there were any.
 template <class Keys>
 bool BdTree<Keys>::roll_back(const Leaf& leaf, Epoch durable) {
@@ -80,6 +90,7 @@ Result<void> BdTree<Keys>::open() {
       }
       const Leaf here = leaf(at);
       here.prefetch();
+      if (of_the_future(here)) return corrupt("a leaf of an epoch that has not begun", at);
       wrote = roll_back(here, durable) || wrote;
       if (!present(here.newest(0))) return corrupt("a leaf without a durable epoch", at);
       if (here.retired()) {

@@ -136,6 +136,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   void store_fingerprint(const Leaf& leaf, std::size_t slot, std::uint8_t fingerprint);
   [[nodiscard]] std::size_t free_slot(const Leaf& leaf, Epoch e) const;
   Outcome more_space(std::size_t bytes, bool& tried);
+  Attempt unlink_or_leave(Key key);
 
   // --- split.cpp ---
   Attempt split(Key key);
@@ -175,6 +176,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
                               const std::optional<Key>& to, std::size_t limit, Out& out) const;
 
   // --- recover.cpp and check.cpp ---
+  [[nodiscard]] bool of_the_future(const Leaf& leaf) const;
   bool roll_back(const Leaf& leaf, Epoch durable);
   [[nodiscard]] bool key_range(const Leaf& leaf, Owned& least, Owned& largest, std::size_t& live);
   [[nodiscard]] std::string inspect(Offset at, const Owned* low, const Owned* high) const;

@@ -55,7 +55,7 @@ Outcome BdTree<Keys>::write(Key key, std::uint64_t value, Write what) {
       while (is.next == Next::split || is.next == Next::unlink) {
         const Next wanted = is.next;
         const Outcome outcome = is.outcome;
-        is = wanted == Next::split ? split(key) : unlink(key);
+        is = wanted == Next::split ? split(key) : unlink_or_leave(key);
         if (is.next == Next::again) is = {wanted, outcome};
         // The key is gone whatever becomes of its leaf.
         if (is.next == Next::done && wanted == Next::unlink) return outcome;
@@ -69,6 +69,16 @@ Outcome BdTree<Keys>::write(Key key, std::uint64_t value, Write what) {
     }
   } catch (const std::bad_alloc&) {
     return Outcome::out_of_space;  // nothing was changed: memory is taken before the first store
+  }
+}
+
+// The key is gone already: an empty leaf that stays for lack of memory is no refusal.
+template <class Keys>
+typename BdTree<Keys>::Attempt BdTree<Keys>::unlink_or_leave(Key key) {
+  try {
+    return unlink(key);
+  } catch (const std::bad_alloc&) {
+    return answer(Outcome::done);
   }
 }
 
