@@ -1,0 +1,185 @@
+// Buffered trees: what reviews found.
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "pmem/format.hpp"
+#include "support.hpp"
+#include "trees/pool_state.hpp"
+
+namespace everleaf::test {
+namespace {
+
+PoolOptions by_hand() {
+  PoolOptions options = small_pool();
+  options.epoch_length = {};
+  return options;
+}
+
+// The background thread began with the first tree that was opened, and stepped the clock while the
+// next one was still to be rolled back: two indexes of one pool came back at different epochs.
+TEST(Buffered, TheClockStandsStillWhileTreesAreRolledBack) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  {
+    Pool pool = Pool::open(path, by_hand()).value();
+    auto large = pool.index<std::uint64_t>("a", "bdtree").value();
+    auto small = pool.index<std::uint64_t>("b", "bdtree").value();
+    for (std::uint64_t key = 0; key < 100000; ++key) {
+      ASSERT_EQ(large.insert(key * 2, key), Outcome::done);
+    }
+    ASSERT_EQ(pool.sync(), Outcome::done);
+    ASSERT_EQ(large.insert(5, 1), Outcome::done);
+    ASSERT_EQ(small.insert(5, 1), Outcome::done);
+    PoolAccess::state(pool).abandon();
+  }
+  PoolOptions quick = small_pool();
+  quick.epoch_length = std::chrono::microseconds(1);
+  Pool pool = Pool::open(path, quick).value();
+  EXPECT_FALSE(pool.index<std::uint64_t>("a").value().find(5));
+  EXPECT_FALSE(pool.index<std::uint64_t>("b").value().find(5));
+}
+
+// In `memory`: what was flushed and fenced is on the medium.
+class Shadow final : public pmem::Observer {
+ public:
+  void flushed(pmem::Offset at, std::size_t bytes, pmem::Site) override {
+    for (std::size_t line = at / pmem::kLine; line <= (at + bytes - 1) / pmem::kLine; ++line) {
+      Line one{line * pmem::kLine, {}};
+      std::memcpy(one.content.data(), &live[one.at], pmem::kLine);
+      noted_.push_back(one);
+    }
+  }
+  void fencing(pmem::Site) override {
+    for (const Line& one : noted_) std::memcpy(&medium[one.at], one.content.data(), pmem::kLine);
+    noted_.clear();
+  }
+  static constexpr std::size_t kBytes = std::size_t{16} << 20;
+  // A pool begins at a page.
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Memory = std::unique_ptr<std::byte[], Free>;
+  static Memory zeros() {
+    auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, kBytes));
+    std::memset(memory, 0, kBytes);
+    return Memory(memory);
+  }
+  Memory live = zeros();
+  Memory medium = zeros();
+
+ private:
+  struct Line {
+    std::size_t at;
+    std::array<std::byte, pmem::kLine> content;
+  };
+  std::vector<Line> noted_;
+};
+
+// The reclaimer worked after the last step of the clock: its stores were in the caches only, the
+// pool was marked clean, the next session used the leaves again, and a power loss lost synced keys.
+TEST(Buffered, ACloseLeavesNothingToWriteBack) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    Random random(seed);
+    Shadow shadow;
+    PoolOptions options;
+    options.domain = Domain::memory;
+    options.emulate = true;
+    options.epoch_length = {};
+    Map<std::uint64_t> map;
+    std::uint64_t bytes = Shadow::kBytes / 4;
+    const auto put = [&](Index<std::uint64_t>& index, std::uint64_t n) {
+      for (std::uint64_t i = 0; i < n; ++i) {
+        const std::uint64_t key = random.below(100000);
+        ASSERT_EQ(index.upsert(key, i), Outcome::done);
+        map[key] = i;
+      }
+    };
+    {
+      Pool pool =
+          PoolAccess::format(shadow.live.get(), bytes, Shadow::kBytes, options, &shadow).value();
+      auto index = pool.index<std::uint64_t>("index", "bdtree:node=256").value();
+      put(index, 2000);
+      for (int i = 0; i < 4; ++i) ASSERT_EQ(pool.sync(), Outcome::done);
+      put(index, 300);
+      bytes = PoolAccess::state(pool).medium().size();
+    }
+    {
+      Pool pool =
+          PoolAccess::attach(shadow.live.get(), bytes, Shadow::kBytes, options, &shadow).value();
+      EXPECT_TRUE(pool.info().clean);
+      auto index = pool.index<std::uint64_t>("index").value();
+      put(index, 3000);
+      ASSERT_EQ(pool.sync(), Outcome::done);
+      bytes = PoolAccess::state(pool).medium().size();
+      PoolAccess::state(pool).abandon();
+    }
+    Pool pool =
+        PoolAccess::attach(shadow.medium.get(), bytes, Shadow::kBytes, options, nullptr).value();
+    auto index = pool.index<std::uint64_t>("index").value();
+    EXPECT_EQ(difference<std::uint64_t>(index, map), "") << "seed " << seed;
+    EXPECT_EQ(unsound(pool), "");
+    PoolAccess::state(pool).abandon();
+  }
+}
+
+// A clock that is behind the words of the leaves: recovery erased them as if they were not durable.
+TEST(Buffered, ADamagedClockErasesNothing) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  {
+    Pool pool = Pool::open(path, by_hand()).value();
+    auto index = pool.index<std::uint64_t>("index", "bdtree").value();
+    for (int i = 0; i < 8; ++i) ASSERT_EQ(pool.advance_epoch(), Outcome::done);
+    ASSERT_EQ(index.insert(1, 2), Outcome::done);
+    ASSERT_EQ(pool.sync(), Outcome::done);
+    PoolAccess::state(pool).abandon();
+  }
+  const auto good = read_bytes(path);
+  auto bad = good;
+  const std::uint64_t early = 5;
+  std::memcpy(&bad[pmem::kStateAt + offsetof(pmem::PoolState, clock)], &early, sizeof early);
+  write_bytes(path, bad);
+  const auto opened = Pool::open(path, by_hand());
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, Code::corrupt);
+  write_bytes(path, good);
+  Pool pool = Pool::open(path, by_hand()).value();
+  EXPECT_TRUE(pool.index<std::uint64_t>("index").value().find(1));
+}
+
+// It waited for ever.
+TEST(Buffered, NobodyWaitsForAnEpochThatHasNotBegun) {
+  Pool pool = Pool::anonymous(quick_epochs()).value();
+  auto index = pool.index<std::uint64_t>("index", "bdtree").value();
+  EXPECT_EQ(pool.wait_durable(pool.epochs().now + (std::uint64_t{1} << 40)), Outcome::absent);
+  ASSERT_EQ(index.insert(1, 2), Outcome::done);
+  const std::uint64_t epoch = pool.epochs().now;
+  EXPECT_EQ(pool.wait_durable(epoch), Outcome::done);
+  EXPECT_GE(pool.epochs().durable, epoch);
+}
+
+// Leaves that were emptied, and then lay behind many new ones, stayed in the list for ever.
+TEST(Buffered, RetiredLeavesLeaveTheList) {
+  PoolOptions options;
+  options.epoch_length = {};
+  Pool pool = Pool::anonymous(options).value();
+  auto index = pool.index<std::uint64_t>("index", "bdtree:node=256").value();
+  for (std::uint64_t key = 0; key < 20000; ++key) ASSERT_EQ(index.insert(key, key), Outcome::done);
+  ASSERT_EQ(pool.sync(), Outcome::done);
+  for (std::uint64_t key = 1; key < 20000; ++key) ASSERT_EQ(index.remove(key), Outcome::done);
+  for (std::uint64_t key = 1; key < 20000; ++key) ASSERT_EQ(index.insert(key, key), Outcome::done);
+  for (int i = 0; i < 12; ++i) ASSERT_EQ(pool.advance_epoch(), Outcome::done);
+  for (const auto& [name, value] : index.stats().more) {
+    if (name == "retired_leaves") {
+      EXPECT_EQ(value, 0U);
+    }
+  }
+  EXPECT_EQ(unsound(pool), "");
+}
+
+}  // namespace
+}  // namespace everleaf::test
