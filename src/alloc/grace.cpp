@@ -43,7 +43,15 @@ void Grace::try_advance() noexcept {
   epoch_.compare_exchange_strong(expected, epoch + 1, std::memory_order_seq_cst);
 }
 
-void Grace::collect(Slot& slot) {
+// Out of memory: the block is lost until the pool is opened again.
+void Grace::recycle(pmem::Offset block) noexcept {
+  try {
+    recycle_(block);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void Grace::collect(Slot& slot) noexcept {
   // In portions, without memory of its own: it runs where there may be none left.
   std::array<pmem::Offset, 64> ready;
   std::size_t count = ready.size();
@@ -57,7 +65,7 @@ void Grace::collect(Slot& slot) {
         slot.limbo.pop_front();
       }
     }
-    for (std::size_t i = 0; i < count; ++i) recycle_(ready[i]);
+    for (std::size_t i = 0; i < count; ++i) recycle(ready[i]);
   }
 }
 

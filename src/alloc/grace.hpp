@@ -74,7 +74,8 @@ class Grace {
   void enter(unsigned slot) noexcept;
   void leave(unsigned slot) noexcept;
   void try_advance() noexcept;
-  void collect(Slot& slot);
+  void collect(Slot& slot) noexcept;
+  void recycle(pmem::Offset block) noexcept;
 
   Recycle recycle_;
   std::atomic<std::uint64_t> epoch_{1};
