@@ -87,6 +87,7 @@ class BytesKeys {
   }
   [[nodiscard]] static std::uint64_t prefix_of(Key key) {
     std::uint64_t prefix = 0;
+    if (key.empty()) return 0;  // its data may be null
     std::memcpy(&prefix, key.data(), std::min<std::size_t>(key.size(), sizeof prefix));
     return __builtin_bswap64(prefix);
   }
