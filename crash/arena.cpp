@@ -341,10 +341,10 @@ void Arena::verify_begin() {
     u.verified = 0;
     return v.newest == u.open;
   });
-  set_aside_ = undecided_count_;
   torn_ = verified_.empty() ? 0 : choose(static_cast<std::uint32_t>(verified_.size() + 1));
   for (std::size_t i = 0; i < verified_.size(); ++i) {
     Undecided& u = levels_[active_].undecided[verified_[i].index];
+    levels_[active_].undecided_of[u.unit] = 0;  // the reads of the checksum decide nothing of it
     const std::uint64_t before = u.open;
     if (i == torn_) {
       u.open &= ~verified_[i].newest;
@@ -355,13 +355,12 @@ void Arena::verify_begin() {
     fill(u);
     if (i > torn_) u.open = before;
   }
-  undecided_count_ = 0;  // the reads of the checksum decide nothing
 }
 
 void Arena::verify_end(bool whole) {
-  undecided_count_ = set_aside_;
   for (std::size_t i = 0; i < verified_.size(); ++i) {
     Undecided& u = levels_[active_].undecided[verified_[i].index];
+    levels_[active_].undecided_of[u.unit] = verified_[i].index + 1;
     if (i > torn_ && whole) {
       u.open &= verified_[i].newest;
     } else if (i > torn_) {

@@ -225,8 +225,7 @@ class Arena {
   const std::uint32_t* undecided_now_ = nullptr;  // undecided_of of the active level
   std::size_t undecided_count_ = 0;               // of the active level
   std::vector<Verified> verified_;
-  std::size_t torn_ = 0;       // the one of verified_ that is not newest
-  std::size_t set_aside_ = 0;  // undecided_count_ while a checksum is computed
+  std::size_t torn_ = 0;  // the one of verified_ that is not newest
   bool recording_ = true;
   std::size_t beyond_ = ~std::size_t{0};
   bool lowest_beyond_ = false;

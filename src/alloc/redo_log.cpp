@@ -143,7 +143,7 @@ void RedoLog::apply(std::span<const Redo::Entry> entries) {
 
 bool RedoLog::whole(const Word* words, std::span<const Redo::Entry> entries) const {
   base::Verification record;
-  record.over(words + kContentWord, bytes_of(entries.size()) - kContentWord * sizeof(Word));
+  record.over(words, bytes_of(entries.size()));
   record.begin();
   if (!record.end(words[1] == checksum_of(words, entries.size()))) return false;
   // A hostile record fits its checksum, and may name anything.

@@ -32,8 +32,9 @@ inline std::uint64_t now_ns() noexcept {
 inline void reads_discarded() noexcept {}
 
 // A checksum over memory that a crash may have torn. The crash checker takes all torn images of it
-// for one; here it is nothing. begin() after all ranges are named, end() with the verdict, and
-// nothing else is read or written between them.
+// for one; here it is nothing. The ranges include the checksum itself, unless it was verified
+// before. begin() after all ranges are named, end() with the verdict, and nothing else is read or
+// written between them.
 class Verification {
  public:
   void over(const void*, std::size_t) noexcept {}
