@@ -26,7 +26,7 @@ Result<Spec> parse_spec(std::string_view text) {
   }
 }
 
-Result<std::string> canonical_spec(const Spec& spec, const TreeInfo& tree) {
+Result<Spec> canonical_spec(const Spec& spec, const TreeInfo& tree) {
   for (const auto& [name, value] : spec.options) {
     if (std::ranges::find(tree.options, std::string_view(name), &OptionInfo::name) ==
         tree.options.end()) {
@@ -39,14 +39,23 @@ Result<std::string> canonical_spec(const Spec& spec, const TreeInfo& tree) {
                 std::string(tree.name) + " has no option '" + name + "'; it has: " + known});
     }
   }
-  std::string text(tree.name);
+  Spec canonical{std::string(tree.name), {}};
   for (const OptionInfo& option : tree.options) {
     const auto given =
         std::ranges::find(spec.options, option.name, &std::pair<std::string, std::string>::first);
+    canonical.options.emplace_back(
+        option.name, given == spec.options.end() ? option.default_value : given->second);
+  }
+  return canonical;
+}
+
+std::string to_string(const Spec& spec) {
+  std::string text = spec.tree;
+  for (const auto& [name, value] : spec.options) {
     text += ':';
-    text += option.name;
+    text += name;
     text += '=';
-    text += given == spec.options.end() ? std::string(option.default_value) : given->second;
+    text += value;
   }
   return text;
 }

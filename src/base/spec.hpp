@@ -15,13 +15,19 @@ struct Spec {
   std::vector<std::pair<std::string, std::string>> options;
 };
 
+// The tree's name.
+[[nodiscard]] inline std::string_view tree_of(std::string_view text) {
+  return text.substr(0, text.find(':'));
+}
+
 // Splits a spec; bad_option if a part has no '='.
 Result<Spec> parse_spec(std::string_view text);
 
 // Every option of `tree` written out in its order, with defaults for those that `spec` leaves out:
 // two specs mean the same index exactly when their canonical forms are equal.
 // unknown_option names the option and what there is.
-Result<std::string> canonical_spec(const Spec& spec, const TreeInfo& tree);
+Result<Spec> canonical_spec(const Spec& spec, const TreeInfo& tree);
+std::string to_string(const Spec& spec);
 
 // The value of an option in a canonical spec.
 std::string_view option_of(const Spec& canonical, std::string_view name);

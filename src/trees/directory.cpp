@@ -17,38 +17,47 @@ std::uint64_t checksum_of(const pmem::DirectoryEntry& entry) {
                      kSummedTo - kSummedFrom);
 }
 
+std::string damage(std::size_t i) {
+  return "directory entry " + std::to_string(i) + " is damaged: restore the pool from a copy";
+}
+
 }  // namespace
 
-std::optional<Directory::Found> Directory::read(std::size_t i) const {
-  const pmem::DirectoryEntry& e = *entry(i);
-  if (e.checksum != checksum_of(e) || e.key_type > 1 || e.name.back() != 0 || e.spec.back() != 0) {
-    return std::nullopt;
-  }
-  return Found{{e.name.data(), e.spec.data(), static_cast<KeyType>(e.key_type)},
-               medium_.offset_of(&e.root)};
+bool Directory::whole(const pmem::DirectoryEntry& e) {
+  return pmem::load(&e.state) == 1 && e.checksum == checksum_of(e) && e.key_type <= 1 &&
+         e.name.back() == 0 && e.spec.back() == 0;
+}
+
+Directory::Found Directory::read(const pmem::DirectoryEntry& e) const {
+  return {{e.name.data(), e.spec.data(), static_cast<KeyType>(e.key_type)},
+          medium_.offset_of(&e.root)};
 }
 
 Result<std::optional<Directory::Found>> Directory::find(std::string_view name) const {
-  std::vector<std::string> problems;
-  for (Found& found : list(&problems)) {
-    if (found.info.name == name) return std::optional(std::move(found));
+  std::optional<std::size_t> damaged;
+  for (std::size_t i = 0; i < kMaxIndexes; ++i) {
+    const pmem::DirectoryEntry& e = *entry(i);
+    if (pmem::load(&e.state) == 0) continue;
+    if (!whole(e)) {
+      damaged = damaged.value_or(i);
+    } else if (name == e.name.data()) {
+      return std::optional(read(e));
+    }
   }
   // A damaged entry may be the one that was asked for: do not call it absent, let alone create it.
-  if (!problems.empty()) return std::unexpected(Error{Code::corrupt, problems.front()});
+  if (damaged) return std::unexpected(Error{Code::corrupt, damage(*damaged)});
   return std::optional<Found>{};
 }
 
 std::vector<Directory::Found> Directory::list(std::vector<std::string>* problems) const {
   std::vector<Found> all;
   for (std::size_t i = 0; i < kMaxIndexes; ++i) {
-    const pmem::Word state = pmem::load(&entry(i)->state);
-    if (state == 0) continue;
-    auto found = state == 1 ? read(i) : std::nullopt;
-    if (found) {
-      all.push_back(std::move(*found));
+    const pmem::DirectoryEntry& e = *entry(i);
+    if (pmem::load(&e.state) == 0) continue;
+    if (whole(e)) {
+      all.push_back(read(e));
     } else if (problems != nullptr) {
-      problems->push_back("directory entry " + std::to_string(i) +
-                          " is damaged: restore the pool from a copy");
+      problems->push_back(damage(i));
     }
   }
   return all;

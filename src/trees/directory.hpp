@@ -36,7 +36,9 @@ class Directory {
   [[nodiscard]] pmem::DirectoryEntry* entry(std::size_t i) const {
     return medium_.at<pmem::DirectoryEntry>(pmem::kDirectoryAt + i * sizeof(pmem::DirectoryEntry));
   }
-  [[nodiscard]] std::optional<Found> read(std::size_t i) const;
+  // Whether the entry can be believed.
+  [[nodiscard]] static bool whole(const pmem::DirectoryEntry& e);
+  [[nodiscard]] Found read(const pmem::DirectoryEntry& e) const;
   pmem::Medium& medium_;
 };
 

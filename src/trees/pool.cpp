@@ -23,11 +23,10 @@ std::string uuid_text(const std::array<std::byte, 16>& uuid) {
   return text;
 }
 
-// The row and the canonical spec of what the caller wrote.
+// The row and the canonical form of what the caller wrote.
 struct Resolved {
   const tree::Registration* row;
   base::Spec canonical;
-  std::string text;
 };
 
 Result<Resolved> resolve(std::string_view spec_text) {
@@ -35,14 +34,12 @@ Result<Resolved> resolve(std::string_view spec_text) {
   if (!spec) return std::unexpected(spec.error());
   auto row = tree::find_tree(spec->tree);
   if (!row) return std::unexpected(row.error());
-  auto text = base::canonical_spec(*spec, (*row)->info);
-  if (!text) return std::unexpected(text.error());
-  auto canonical = base::parse_spec(*text);
+  auto canonical = base::canonical_spec(*spec, (*row)->info);
   if (!canonical) return std::unexpected(canonical.error());
   if (auto valid = (*row)->factory.validate(*canonical); !valid) {
     return std::unexpected(valid.error());
   }
-  return Resolved{*row, std::move(*canonical), std::move(*text)};
+  return Resolved{*row, std::move(*canonical)};
 }
 
 // An existing index against what the caller asked for.
@@ -127,13 +124,15 @@ Result<void> PoolState::roll_back() {
   if (file_->was_clean()) return {};
   const base::MutexGuard guard(mutex_);
   for (const auto& found : directory_.list(nullptr)) {
-    const auto resolved = resolve(found.info.spec);
-    if (!resolved && !file_->read_only() && pmem::load(&file_->state().clock) != 0) {
+    const auto row = tree::find_tree(base::tree_of(found.info.spec));
+    if (row && (*row)->info.durability != Durability::buffered) continue;
+    const bool known = row && resolve(found.info.spec);
+    if (!known && !file_->read_only() && pmem::load(&file_->state().clock) != 0) {
       return std::unexpected(
           Error{Code::newer_version, "index '" + found.info.name + "' is a " + found.info.spec +
                                          ", which this release cannot recover: open it read-only"});
     }
-    if (!resolved || resolved->row->info.durability != Durability::buffered) continue;
+    if (!known) continue;
     auto open = load(found);
     // A read-only pool has no clock that moves: the others can be read, this one says what it has.
     if (!open && !file_->read_only()) {
@@ -202,12 +201,13 @@ Result<tree::Directory::Found> PoolState::create_index(std::string_view name, st
   }
   auto resolved = resolve(spec);
   if (!resolved) return std::unexpected(resolved.error());
-  if (resolved->text.size() >= pmem::kSpecBytes) {
+  const std::string text = base::to_string(resolved->canonical);
+  if (text.size() >= pmem::kSpecBytes) {
     return std::unexpected(Error{Code::bad_option, "the tree's options are too long to store"});
   }
   alloc::Redo record;
   std::vector<tree::Reserved> blocks;
-  tree::Directory::Found found{{std::string(name), resolved->text, key_type}, 0};
+  tree::Directory::Found found{{std::string(name), text, key_type}, 0};
   auto root_word = directory_.prepare(found.info, record);
   if (!root_word) return std::unexpected(root_word.error());
   found.root_word = *root_word;
@@ -273,6 +273,12 @@ Result<PoolState::Open*> PoolState::open_index(std::string_view name, std::strin
   return load(*created);
 }
 
+Result<PoolState::Open*> PoolState::open_found(const tree::Directory::Found& found) {
+  const base::MutexGuard guard(mutex_);
+  const auto known = open_.find(found.info.name);
+  return known == open_.end() ? load(found) : &known->second;
+}
+
 template <>
 Result<Tree<std::uint64_t>*> PoolState::index(std::string_view name, std::string_view spec) {
   auto open = open_index(name, spec, KeyType::u64);
@@ -332,7 +338,7 @@ Result<CheckReport> PoolState::check() {
     all = directory_.list(&report.problems);
   }
   for (const auto& found : all) {
-    auto open = open_index(found.info.name, {}, found.info.key_type);
+    auto open = open_found(found);
     if (!open) {
       report.problems.push_back("index '" + found.info.name + "': " + open.error().message);
       continue;

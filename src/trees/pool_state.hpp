@@ -64,6 +64,7 @@ class PoolState {
   Result<Open*> open_index(std::string_view name, std::string_view spec, KeyType key_type);
   Result<tree::Directory::Found> create_index(std::string_view name, std::string_view spec,
                                               KeyType key_type);
+  Result<Open*> open_found(const tree::Directory::Found& found);
   Result<Open*> load(const tree::Directory::Found& found);
 
   std::unique_ptr<pmem::PoolFile> file_;
