@@ -306,6 +306,12 @@ void Arena::decided(const Undecided& u) {
   --undecided_count_;
 }
 
+// A reader that excluded the newest image will not find the checksum right, whichever is taken.
+unsigned Arena::newest_of(const Undecided& u) {
+  const auto highest = static_cast<unsigned>(std::bit_width(u.open)) - 1;
+  return (u.open >> u.newest & 1) != 0 ? static_cast<unsigned>(u.newest) : highest;
+}
+
 void Arena::verify_over(std::size_t at, std::size_t bytes) {
   if (undecided_count_ == 0 || bytes == 0) return;
   const std::size_t last = (at + bytes - 1) >> shift_;
@@ -321,10 +327,10 @@ void Arena::verify_over(std::size_t at, std::size_t bytes) {
 void Arena::cover(std::uint32_t index, std::size_t from, std::size_t to) {
   Undecided& u = levels_[active_].undecided[index];
   const std::uint64_t seen = bytes_between(from, to) & ~u.written;
-  const auto last = static_cast<unsigned>(std::bit_width(u.open)) - 1;
+  const unsigned whole = newest_of(u);
   std::uint64_t newest = 0;
   for (std::uint64_t left = u.open; left != 0; left &= left - 1) {
-    if (same_in(u.images[last].bytes, u.images[lowest(left)].bytes, seen))
+    if (same_in(u.images[whole].bytes, u.images[lowest(left)].bytes, seen))
       newest |= std::uint64_t{1} << lowest(left);
   }
   if (u.verified != 0) {
@@ -422,12 +428,14 @@ Arena::Undecided& Arena::add_undecided(Level& level, std::uint32_t unit) {
 }
 
 void Arena::add_image(Undecided& u, const Bytes& bytes, std::size_t survived) {
-  for (const Image& image : u.images) {
-    if (same_words(image.bytes.data(), bytes.data(), model_.unit)) return;
+  for (u.newest = 0; u.newest < u.images.size(); ++u.newest) {
+    // Stores may lead back to what was there before.
+    if (same_words(u.images[u.newest].bytes.data(), bytes.data(), model_.unit)) return;
   }
   if (u.images.size() == kMostImages) {
     ++merged_;
     u.images.pop_back();  // the newest is always there
+    --u.newest;
   }
   u.images.push_back({bytes, static_cast<std::uint8_t>(survived)});
 }
@@ -468,8 +476,7 @@ void Arena::enter() {
     const std::uint32_t index = from.dirty_of[old.unit];
     const Dirty* const dirty = index == 0 ? nullptr : &from.dirty[index - 1];
     u.stores = old.stores + (dirty == nullptr ? 0 : dirty->events.size());
-    for (std::uint64_t left = old.open; left != 0; left &= left - 1) {
-      const Image& image = old.images[lowest(left)];
+    const auto add = [&](const Image& image) {
       Bytes bytes = image.bytes;
       if (dirty != nullptr) {
         overlay(bytes, dirty->written, dirty->base.data());
@@ -478,7 +485,9 @@ void Arena::enter() {
         overlay(bytes, old.written, unit_at(active_, old.unit));
         add_image(u, bytes, image.survived);
       }
-    }
+    };
+    for (std::uint64_t left = old.open; left != 0; left &= left - 1) add(old.images[lowest(left)]);
+    add(old.images[newest_of(old)]);  // again: what comes of it is the newest
     finish(u);
   }
   ++active_;

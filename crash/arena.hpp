@@ -159,7 +159,8 @@ class Arena {
   };
   struct Undecided {
     std::uint32_t unit = 0;
-    std::vector<Image> images;   // distinct, the oldest first
+    std::vector<Image> images;   // distinct, in the order of their first appearance
+    std::size_t newest = 0;      // index: all stores
     std::uint64_t id = 0;        // hash of them
     std::size_t stores = 0;      // unsynced at the crash
     std::uint64_t open = 0;      // a set of images
@@ -192,6 +193,7 @@ class Arena {
   };
   void decide(std::size_t at, std::size_t bytes);
   void cover(std::uint32_t index, std::size_t from, std::size_t to);
+  [[nodiscard]] static unsigned newest_of(const Undecided& u);
   void decided(const Undecided& u);
   void decide_unit(Undecided& u, std::size_t from, std::size_t to);
   std::uint32_t choose(std::uint32_t count);

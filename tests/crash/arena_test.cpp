@@ -156,6 +156,36 @@ TEST(Arena, ABadChecksumIsFollowed) {
   EXPECT_TRUE(seen);
 }
 
+// Stores that lead back to what was durable: whole is that image, not the one that came last.
+TEST(Arena, TheNewestImageMayBeTheOldest) {
+  Arena arena(kBytes, 3, {});
+  for (const std::size_t line : {0, 64}) {
+    store(arena, line, 1);
+    arena.flushed(line, 8, 0);
+    arena.fenced(0);
+    store(arena, line, 2);
+    store(arena, line, 1);
+  }
+  std::set<std::pair<bool, std::uint64_t>> seen;
+  const auto sum = [&] { return load(arena, 0) + load(arena, 64); };
+  const auto verify = [&] {
+    arena.verify_over(0, 72);
+    arena.verify_begin();
+    const bool good = sum() == 2;
+    arena.verify_end(good);
+    seen.insert({good, sum()});
+  };
+  const std::set<std::pair<bool, std::uint64_t>> expected{{false, 3}, {false, 4}, {true, 2}};
+  after_a_crash(arena, verify);
+  EXPECT_EQ(seen, expected);
+  seen.clear();
+  after_a_crash(arena, [&] {
+    store(arena, 8, 3);
+    after_a_crash(arena, verify);
+  });
+  EXPECT_EQ(seen, expected);
+}
+
 TEST(Arena, KnowsWhatOthersCanLose) {
   Arena arena(kBytes, 2, {});
   store(arena, 0, 1, 0);
