@@ -34,7 +34,7 @@ def bugs(only):
 
 def patch(tree, path, *more):
     return subprocess.run(
-        ["patch", "--silent", "--strip=1", "--force", "--no-backup-if-mismatch", *more,
+        ["patch", "--silent", "--strip=1", "--force", "--no-backup-if-mismatch", "--fuzz=0", *more,
          f"--input={path}"],
         cwd=tree, capture_output=True, text=True, check=False)
 
