@@ -2,9 +2,11 @@
 
 #include <new>
 
+#include "base/announce.hpp"
+#include "base/limits.hpp"
+
 namespace everleaf::alloc {
 namespace {
-constexpr unsigned kRetiresPerAdvance = 32;
 constexpr unsigned kCollectRounds = 256;
 }  // namespace
 
@@ -16,9 +18,8 @@ void Grace::enter(unsigned slot) noexcept {
   if (mine.depth++ != 0) return;
   std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
   while (true) {
-    // seq_cst: the announcement must be visible before this thread reads anything of the pool, or
-    // try_advance could miss it (store-load order; the one full barrier of a read operation).
-    mine.epoch.store(epoch, std::memory_order_seq_cst);
+    // Before this thread reads anything of the pool: try_advance must not miss it.
+    base::announce(mine.epoch, epoch);
     const std::uint64_t now = epoch_.load(std::memory_order_seq_cst);
     if (now == epoch) return;  // G1
     epoch = now;
@@ -33,9 +34,11 @@ void Grace::leave(unsigned slot) noexcept {
 
 void Grace::try_advance() noexcept {
   const std::uint64_t epoch = epoch_.load(std::memory_order_seq_cst);
+  // Who is missed below sees what was unlinked before, and an epoch that is not older.
+  base::see_announcements();
   const unsigned limit = base::slot_limit();
   for (unsigned i = 0; i < limit; ++i) {
-    // seq_cst: pairs with enter.
+    // seq_cst: pairs with enter, where announcements are seq_cst stores. Acquire: with leave.
     const std::uint64_t announced = (*slots_)[i].epoch.load(std::memory_order_seq_cst);
     if (announced != 0 && announced != epoch) return;  // G2
   }
@@ -77,7 +80,7 @@ void Grace::retire(pmem::Offset block) noexcept {
   } catch (const std::bad_alloc&) {
     return;  // not used again before the next open
   }
-  if (++mine.since_advance < kRetiresPerAdvance) return;
+  if (++mine.since_advance < base::kRetiresPerAdvance) return;
   mine.since_advance = 0;
   try_advance();
   collect(mine);

@@ -32,10 +32,13 @@ bool Epochs::Section::make_room(std::size_t lines) {
 Outcome Epochs::step() {
   if (medium_.failed()) return Outcome::io_error;
   const Epoch c = clock_.load(std::memory_order_relaxed);
+  // Who is missed below sees the clock at c, since it was set there by the step before.
+  base::see_announcements();
   const unsigned limit = base::slot_limit();
   for (unsigned i = 0; i < limit; ++i) {
     Slot& slot = (*slots_)[i];
-    // E1. Acquire: what the writer stored and noted. seq_cst: pairs with Section.
+    // E1. Acquire: what the writer stored and noted. seq_cst: pairs with Section,
+    // where announcements are seq_cst stores.
     for (unsigned round = 0;; ++round) {
       const Epoch announced = slot.announced.load(std::memory_order_seq_cst);
       if (announced == 0 || announced >= c) break;

@@ -22,6 +22,7 @@
 #include <everleaf/pool.hpp>
 #include <everleaf/result.hpp>
 
+#include "base/announce.hpp"
 #include "base/seam.hpp"
 #include "base/thread_slot.hpp"
 #include "pmem/medium.hpp"
@@ -59,9 +60,8 @@ class Epochs {
         : epochs_(epochs), slot_((*epochs.slots_)[base::thread_slot()]) {
       epoch_ = epochs.clock_.load(std::memory_order_relaxed);
       while (true) {
-        // seq_cst: the announcement must be visible before the second look, or advance() could
-        // miss it (store-load order).
-        slot_.announced.store(epoch_, std::memory_order_seq_cst);
+        // Before the second look at the clock: advance() must not miss it.
+        base::announce(slot_.announced, epoch_);
         const Epoch now = epochs.clock_.load(std::memory_order_seq_cst);
         if (now == epoch_) return;
         epoch_ = now;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "alloc/grace.hpp"
+#include "base/node_arena.hpp"
 #include "base/version_lock.hpp"
 #include "trees/bdtree/keys.hpp"
 
@@ -33,8 +34,11 @@ class Inner {
   using Owned = typename OwnedKey<Key>::type;
   static constexpr unsigned kFanout = 62;  // separators: a node of 8-byte keys is 1 KiB
 
-  struct Node {
+  struct alignas(pmem::kLine) Node {
     explicit Node(unsigned above_leaves) : level(above_leaves) {}
+    static void* operator new(std::size_t, base::NodeArena& arena) { return arena.allocate(); }
+    static void operator delete(void* node, base::NodeArena&) { base::NodeArena::free(node); }
+    static void operator delete(void* node) { base::NodeArena::free(node); }
     base::VersionLock lock;
     std::atomic<std::uint32_t> count{0};  // separators; children are one more
     const std::uint32_t level;            // 0: its children are leaves
@@ -190,9 +194,9 @@ class Inner {
     if (!full(*path.steps[level].node)) return true;
     while (level > 0 && full(*path.steps[level - 1].node)) --level;
     const Step& step = path.steps[level];
-    auto right = std::make_unique<Node>(step.node->level);
+    auto right = make_node(step.node->level);
     std::unique_ptr<Node> root;
-    if (level == 0) root = std::make_unique<Node>(step.node->level + 1);
+    if (level == 0) root = make_node(step.node->level + 1);
     if (level == 0 && path.depth == kMaxHeight) return false;  // 62^16 leaves
     base::LockSet locks;
     const bool locked = (level == 0 ? locks.try_lock(root_lock_, path.root_version)
@@ -274,7 +278,7 @@ class Inner {
     while (true) {
       std::vector<Child> above;
       for (std::size_t i = 0; i < children.size();) {
-        auto node = std::make_unique<Node>(level);
+        auto node = make_node(level);
         above.push_back({std::move(children[i].separator), 0});
         node->child[0].store(children[i++].child, std::memory_order_relaxed);
         for (unsigned k = 0; k < kFill && i < children.size(); ++k, ++i) {
@@ -329,6 +333,9 @@ class Inner {
   }
   static std::uint64_t tagged(Separator* separator) {
     return reinterpret_cast<std::uint64_t>(separator) | kSeparatorTag;
+  }
+  std::unique_ptr<Node> make_node(unsigned level) {
+    return std::unique_ptr<Node>(new (arena_) Node(level));
   }
   static void copy(const std::atomic<std::uint64_t>& from, std::atomic<std::uint64_t>& to) {
     to.store(from.load(std::memory_order_relaxed), std::memory_order_release);
@@ -438,6 +445,7 @@ class Inner {
   }
 
   alloc::Grace& grace_;
+  base::NodeArena arena_{sizeof(Node)};
   mutable base::VersionLock root_lock_;
   std::atomic<Node*> root_{nullptr};
 };
