@@ -115,7 +115,7 @@ class Reserved {
   pmem::Offset block_ = 0;
 };
 
-// How the registry makes trees: one function that writes a new empty tree, one that opens it.
+// How the registry makes trees. A room's own is factory_of() of trees/factory.hpp.
 struct Factory {
   // Adds what an empty tree needs to `record`, which also creates the directory entry, and its
   // blocks to `blocks`. A refusal adds nothing.
@@ -131,7 +131,7 @@ struct Factory {
 
 struct Registration {
   TreeInfo info;
-  Factory factory;
+  const Factory& factory;
 };
 
 // The one list; see registry.cpp.
