@@ -141,7 +141,8 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const 
   // What comes in ascending order leaves full leaves behind.
   const bool append = next == 0 && key_at(slots.size() - 1) < probe.key;
   const std::size_t keep = append ? slots.size() : slots.size() / 2;
-  auto separator = Nodes::fresh(Keys::between(key_at(keep - 1), append ? probe.key : key_at(keep)));
+  auto separator =
+      Nodes::fresh(Keys::own(Keys::separator(key_at(keep - 1), append ? probe.key : key_at(keep))));
   if (born) {
     // A6: recovery reads the leaf as it is now, or not at all.
     fill(section, right.at(), old, slots.subspan(keep), next);
