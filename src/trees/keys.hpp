@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <string>
 
 #define XXH_INLINE_ALL
@@ -93,5 +94,15 @@ class KeyRecords {
     return length;
   }
 };
+
+// What a bulk load refuses before its first store.
+template <class Keys>
+[[nodiscard]] Outcome loadable(std::span<const Entry<typename Keys::Key>> entries) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (Keys::too_long(entries[i].key)) return Outcome::key_too_long;
+    if (i != 0 && !(entries[i - 1].key < entries[i].key)) return Outcome::not_ascending;
+  }
+  return Outcome::done;
+}
 
 }  // namespace everleaf::tree

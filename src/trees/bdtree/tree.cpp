@@ -40,13 +40,6 @@ BdTree<Keys>::~BdTree() {
 }
 
 template <class Keys>
-Outcome BdTree<Keys>::admit(Key key) const {
-  if (c_.read_only) return Outcome::read_only;
-  if (c_.medium.failed()) return Outcome::io_error;
-  return Keys::too_long(key) ? Outcome::key_too_long : Outcome::done;
-}
-
-template <class Keys>
 void BdTree<Keys>::search(const Leaf& leaf, const Probe& probe, Hit& hit) const {
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
     Word bits = leaf.newest(cell) & leaf.match(cell, probe.fingerprint) & kBitmap;

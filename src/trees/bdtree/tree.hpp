@@ -50,10 +50,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   // the inner nodes. corrupt, io, out_of_space (memory).
   [[nodiscard]] Result<void> open();
 
-  Outcome insert(Key key, std::uint64_t value) override;
-  Outcome update(Key key, std::uint64_t value) override;
-  Outcome upsert(Key key, std::uint64_t value) override;
-  Outcome remove(Key key) override;
+  Outcome write(Key key, std::uint64_t value, Write what) override;
   Lookup find(Key key) const override;
   Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
   Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
@@ -68,7 +65,6 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   using Nodes = Inner<Keys>;
   using Path = typename Nodes::Path;
   using Section = epoch::Epochs::Section;
-  enum class Write : std::uint8_t { insert, update, upsert, remove };
   // What an attempt came to, if not to an outcome.
   enum class Next : std::uint8_t { done, again, split, unlink, grow };
   struct Attempt {
@@ -114,7 +110,6 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
     return at >= pmem::kHeapAt && at % kLeafAlign == 0 &&
            c_.medium.contains(at, options_.shape.bytes);
   }
-  [[nodiscard]] Outcome admit(Key key) const;
   struct Hit {
     bool found = false;
     std::size_t slot = 0;
@@ -124,7 +119,6 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   void search(const Leaf& leaf, const Probe& probe, Hit& hit) const;
 
   // --- write.cpp ---
-  Outcome write(Key key, std::uint64_t value, Write what);
   Attempt attempt(Key key, std::uint64_t value, Write what, Record& record);
   Attempt change(Section& section, const Leaf& leaf, const Hit& hit, const Probe& probe,
                  std::uint64_t value, Write what, Record& record);

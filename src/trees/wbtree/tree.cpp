@@ -32,13 +32,6 @@ Result<Options> parse_options(const base::Spec& canonical) {
                                                      "bitmap-leaf"});
 }
 
-template <class Keys>
-Outcome WbTree<Keys>::admit(Key key) const {
-  if (c_.read_only) return Outcome::read_only;
-  if (c_.medium.failed()) return Outcome::io_error;
-  return keys_.too_long(key) ? Outcome::key_too_long : Outcome::done;
-}
-
 // The child for the probe, or 0 if the node changed or names an impossible child.
 template <class Keys>
 Offset WbTree<Keys>::child_for(Offset offset, const Probe& probe, const base::VersionLock& lock,
