@@ -166,8 +166,6 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   struct Batch;
   [[nodiscard]] bool read_leaf(Offset at, Batch& batch) const;
   void sort(Batch& batch) const;
-  [[nodiscard]] bool copy_out(const Batch& batch, Key bound, bool inclusive,
-                              const std::optional<Key>& to, std::size_t limit, Out& out) const;
 
   // --- recover.cpp and check.cpp ---
   [[nodiscard]] bool of_the_future(const Leaf& leaf) const;

@@ -20,6 +20,7 @@
 #include <array>
 
 #include "trees/contract.hpp"
+#include "trees/scan.hpp"
 #include "trees/wbtree/keys.hpp"
 #include "trees/wbtree/layout.hpp"
 #include "trees/wbtree/node.hpp"
@@ -54,8 +55,6 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
  private:
   using Probe = typename Keys::Probe;
   enum class Walk : std::uint8_t { there, retry, corrupt };
-  // Which leaf a path leads to: the one for the probe, the one before it, or the last.
-  enum class Aim : std::uint8_t { at, below, last };
 
   struct Place {  // a leaf and the version under which it was reached
     Offset node;
@@ -141,8 +140,6 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
   struct Batch;  // a leaf's entries
   [[nodiscard]] Walk read_leaf(Offset node, std::uint64_t version, Batch& batch) const;
   [[nodiscard]] bool sort_batch(Batch& batch) const;
-  [[nodiscard]] bool copy_out(const Batch& batch, Key bound, bool inclusive,
-                              const std::optional<Key>& to, std::size_t limit, Out& out) const;
 
   // --- bulk.cpp ---
   using Entries = std::span<const everleaf::Entry<Key>>;
