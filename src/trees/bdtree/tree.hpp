@@ -128,6 +128,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   void put_slot(Section& section, const Leaf& leaf, std::size_t slot, Word key, std::uint64_t value,
                 std::uint8_t fingerprint);
   void store_fingerprint(const Leaf& leaf, std::size_t slot, std::uint8_t fingerprint);
+  static constexpr std::size_t kNoSlot = ~std::size_t{0};
   [[nodiscard]] std::size_t free_slot(const Leaf& leaf, Epoch e) const;
   Outcome more_space(std::size_t bytes, bool& tried);
   Attempt unlink_or_leave(Key key);
@@ -140,9 +141,18 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
     std::array<std::size_t, kMaxSlots> slots;
     std::size_t count = 0;
   };
+  [[nodiscard]] Key key_at(const Leaf& leaf, std::size_t slot) const {
+    return keys_.key_of(pmem::load(&leaf.slot(slot)->key));
+  }
   [[nodiscard]] bool collect(const Leaf& leaf, Live& live) const;
-  void fill(Section& section, Offset at, const Leaf& from, std::span<const std::size_t> slots,
-            Offset next);
+  using SlotNumbers = std::span<const std::size_t>;  // of live slots, in key order
+  void compact(Section& section, const Path& path, SlotNumbers slots, const Probe& probe,
+               Block& left);
+  void halve(Section& section, const Path& path, SlotNumbers slots, const Probe& probe, Block* left,
+             Block& right);
+  void replace(Section& section, const Path& path, SlotNumbers slots, Block& left, Offset next);
+  void move_right(Section& section, const Leaf& from, SlotNumbers slots, Offset right, Offset next);
+  void fill(Section& section, Offset at, const Leaf& from, SlotNumbers slots, Offset next);
   void retire(Section& section, Offset at, Offset replacement);
   [[nodiscard]] bool born_in(const Leaf& leaf, Epoch e) const;
 

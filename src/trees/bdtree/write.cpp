@@ -9,8 +9,7 @@ namespace everleaf::tree::bdtree {
 namespace {
 
 constexpr unsigned kNotedShift = 32;  // of the noted lines in the last word of the fingerprints
-constexpr std::size_t kNoSlot = ~std::size_t{0};
-constexpr std::size_t kNotes = 8;  // of an operation in one leaf
+constexpr std::size_t kNotes = 8;     // of an operation in one leaf
 
 constexpr std::size_t lines_of(std::size_t bytes) {
   return bytes / pmem::kLine + 2;
