@@ -13,15 +13,6 @@
 namespace everleaf::test {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-
-PoolOptions on_disk() {
-  PoolOptions options = small_pool();
-  options.domain = Domain::disk;
-  options.emulate = true;
-  return options;
-}
-
 // The msync after so many good ones fails, and all that follow; the good ones add what they write
 // of the mapping to `durable`.
 void fail_after(int good, const std::byte* mapping, std::vector<std::byte>& durable) {

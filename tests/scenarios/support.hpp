@@ -78,6 +78,14 @@ inline PoolOptions small_pool(Mode mode = Mode::open_or_create) {
   options.epoch_length = std::chrono::milliseconds(1);  // many epochs in a short test
   return options;
 }
+inline constexpr std::size_t kPage = 4096;  // of a page cache
+// The same in the `disk` domain, wherever the file lies.
+inline PoolOptions on_disk() {
+  PoolOptions options = small_pool();
+  options.domain = Domain::disk;
+  options.emulate = true;
+  return options;
+}
 inline PoolOptions quick_epochs() {
   PoolOptions options;
   options.epoch_length = std::chrono::microseconds(50);
