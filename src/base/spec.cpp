@@ -1,6 +1,7 @@
 #include "base/spec.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 namespace everleaf::base {
 
@@ -64,6 +65,15 @@ std::string_view option_of(const Spec& canonical, std::string_view name) {
   const auto given =
       std::ranges::find(canonical.options, name, &std::pair<std::string, std::string>::first);
   return given == canonical.options.end() ? std::string_view{} : std::string_view(given->second);
+}
+
+std::optional<std::uint64_t> number_of(const Spec& canonical, std::string_view name) {
+  const std::string_view text = option_of(canonical, name);
+  const char* const end = text.data() + text.size();
+  std::uint64_t number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return number;
 }
 
 }  // namespace everleaf::base

@@ -1,6 +1,8 @@
 // Tree specs: "wbtree:structure=bitmap-leaf:node=512".
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,5 +33,7 @@ std::string to_string(const Spec& spec);
 
 // The value of an option in a canonical spec.
 std::string_view option_of(const Spec& canonical, std::string_view name);
+// The same as a number; none if it is not one.
+std::optional<std::uint64_t> number_of(const Spec& canonical, std::string_view name);
 
 }  // namespace everleaf::base

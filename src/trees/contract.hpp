@@ -33,6 +33,14 @@ namespace everleaf::detail {
 
 using Visit = std::function<void(pmem::Offset, std::size_t)>;
 
+enum class Write : std::uint8_t { insert, update, upsert, remove };
+
+// What a write answers at once, by whether the key is there; done: it has something to do.
+[[nodiscard]] constexpr Outcome refusal(Write what, bool found) {
+  if (found) return what == Write::insert ? Outcome::exists : Outcome::done;
+  return what == Write::update || what == Write::remove ? Outcome::absent : Outcome::done;
+}
+
 template <class K>
 class Tree {
  public:
@@ -41,10 +49,7 @@ class Tree {
   Tree& operator=(const Tree&) = delete;
   virtual ~Tree() = default;
 
-  virtual Outcome insert(K key, std::uint64_t value) = 0;
-  virtual Outcome update(K key, std::uint64_t value) = 0;
-  virtual Outcome upsert(K key, std::uint64_t value) = 0;
-  virtual Outcome remove(K key) = 0;
+  virtual Outcome write(K key, std::uint64_t value, Write what) = 0;  // remove: no value
   virtual Lookup find(K key) const = 0;
   virtual Outcome scan(K from, std::optional<K> to, std::size_t limit,
                        std::vector<Entry<K>>& out) const = 0;
@@ -63,6 +68,8 @@ class Tree {
 
 namespace everleaf::tree {
 
+using detail::Write;
+
 // The parts of an open pool that a tree works with; they outlive it.
 struct Context {
   pmem::Medium& medium;
@@ -72,6 +79,13 @@ struct Context {
   epoch::Epochs* epochs;  // of buffered trees
   bool read_only;
   pmem::Offset root_word;  // the tree's word in the directory; 0 before the tree was created
+
+  // Why no write may begin; done: it may.
+  [[nodiscard]] Outcome admit(bool too_long) const {
+    if (read_only) return Outcome::read_only;
+    if (medium.failed()) return Outcome::io_error;
+    return too_long ? Outcome::key_too_long : Outcome::done;
+  }
 
   // Runs an operation that pins by itself; where it ends for lack of space, waits out grace periods
   // and runs it once more. Not from within a pin: that would hold back the very blocks.
@@ -115,7 +129,7 @@ class Reserved {
   pmem::Offset block_ = 0;
 };
 
-// How the registry makes trees: one function that writes a new empty tree, one that opens it.
+// How the registry makes trees. A room's own is factory_of() of trees/factory.hpp.
 struct Factory {
   // Adds what an empty tree needs to `record`, which also creates the directory entry, and its
   // blocks to `blocks`. A refusal adds nothing.
@@ -131,7 +145,7 @@ struct Factory {
 
 struct Registration {
   TreeInfo info;
-  Factory factory;
+  const Factory& factory;
 };
 
 // The one list; see registry.cpp.

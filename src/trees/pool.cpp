@@ -483,19 +483,19 @@ Result<void> Pool::close() {
 
 template <class K>
 Outcome Index<K>::insert(K key, std::uint64_t value) {
-  return tree_->insert(key, value);
+  return tree_->write(key, value, detail::Write::insert);
 }
 template <class K>
 Outcome Index<K>::update(K key, std::uint64_t value) {
-  return tree_->update(key, value);
+  return tree_->write(key, value, detail::Write::update);
 }
 template <class K>
 Outcome Index<K>::upsert(K key, std::uint64_t value) {
-  return tree_->upsert(key, value);
+  return tree_->write(key, value, detail::Write::upsert);
 }
 template <class K>
 Outcome Index<K>::remove(K key) {
-  return tree_->remove(key);
+  return tree_->write(key, 0, detail::Write::remove);
 }
 template <class K>
 Lookup Index<K>::find(K key) const {

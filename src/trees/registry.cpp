@@ -1,4 +1,5 @@
-// The one list of trees: tests, command line, benchmarks and the crash checker iterate over it.
+// The one list of trees: tests, command line, benchmarks and the crash checker iterate over it. It
+// is the only file that includes from more than one room.
 #include <array>
 #include <string>
 

@@ -19,15 +19,6 @@
 namespace everleaf::test {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-
-PoolOptions on_disk() {
-  PoolOptions options = small_pool();
-  options.domain = Domain::disk;
-  options.emulate = true;
-  return options;
-}
-
 // Where in its file a mapped address lies.
 std::size_t place_of(const std::byte* address) {
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);

@@ -95,9 +95,7 @@ TEST(OddFiles, LargerThanAnyPool) {
   const Scratch scratch;
   const auto path = scratch / "pool";
   { (void)Pool::open(path, small_pool()).value(); }
-  if (::truncate(path.c_str(), (off_t{1} << 40) + 65536) != 0) {
-    GTEST_SKIP() << "no file of that size here";
-  }
+  ASSERT_EQ(::truncate(path.c_str(), (off_t{1} << 40) + 65536), 0);
   const auto pool = Pool::open(path, small_pool());
   ASSERT_FALSE(pool);
   EXPECT_EQ(pool.error().code, Code::corrupt);

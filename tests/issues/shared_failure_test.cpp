@@ -22,10 +22,7 @@ class SharedFailure : public testing::Test {
   // sync has ended; `growing`: it is in the sync of a growing file.
   Outcome of_the_loser(bool late, bool growing) {
     const Scratch scratch;
-    PoolOptions options = small_pool();
-    options.domain = Domain::disk;
-    options.emulate = true;
-    Pool pool = Pool::open(scratch / "pool", options).value();
+    Pool pool = Pool::open(scratch / "pool", on_disk()).value();
     auto index = pool.index<Bytes>("index").value();
     for (int i = 0; i < 100; ++i) {
       EXPECT_EQ(index.insert(std::to_string(100 + i), 1), Outcome::done);

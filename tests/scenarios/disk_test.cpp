@@ -12,12 +12,9 @@ TEST_P(Disk, OperationsAndReopen) {
     const std::uint64_t seed = test::seed();
     Random random(seed);
     const Scratch scratch(std::filesystem::current_path());
-    PoolOptions options = small_pool();
-    options.domain = Domain::disk;
-    options.emulate = true;  // the build folder may lie in memory
     Map<K> map;
     {
-      Pool pool = Pool::open(scratch / "pool", options).value();
+      Pool pool = Pool::open(scratch / "pool", on_disk()).value();
       EXPECT_EQ(pool.info().domain.domain, Domain::disk);
       auto index = pool.index<K>("index", spec).value();
       for (std::size_t i = 0; i < 200; ++i) {
@@ -27,7 +24,7 @@ TEST_P(Disk, OperationsAndReopen) {
       EXPECT_GT(pool.counters().fences, is_buffered(spec) ? 0U : 100U);
       EXPECT_TRUE(pool.close());
     }
-    Pool pool = Pool::open(scratch / "pool", options).value();
+    Pool pool = Pool::open(scratch / "pool", on_disk()).value();
     auto index = pool.index<K>("index", spec).value();
     EXPECT_EQ(difference<K>(index, map), "") << "seed " << seed;
     EXPECT_EQ(unsound(pool), "");
@@ -38,10 +35,7 @@ TEST_P(Disk, OperationsAndReopen) {
 TEST_P(Disk, AFailedWriteBackIsSticky) {
   with_keys([]<class K>(const std::string& spec) {
     const Scratch scratch(std::filesystem::current_path());
-    PoolOptions options = small_pool();
-    options.domain = Domain::disk;
-    options.emulate = true;
-    Pool pool = Pool::open(scratch / "pool", options).value();
+    Pool pool = Pool::open(scratch / "pool", on_disk()).value();
     auto index = pool.index<K>("index", spec).value();
     const auto first = Keys<K>::nth(1);
     const auto second = Keys<K>::nth(2);

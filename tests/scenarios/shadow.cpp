@@ -15,8 +15,6 @@
 namespace everleaf::test {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-
 const std::byte* as_const_bytes(std::span<std::byte> bytes) {
   return bytes.data();
 }

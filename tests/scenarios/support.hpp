@@ -27,7 +27,8 @@ struct Case {
   KeyType keys;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c);
-std::vector<Case> every_case();
+// All, or those that a scenario is about: what does not concern a case is not instantiated for it.
+std::vector<Case> every_case(bool (*wanted)(const Case&) = nullptr);
 std::string name_of(const ::testing::TestParamInfo<Case>& info);
 
 // EVERLEAF_TEST_SCALE (default 1) makes the long tests longer; sanitizers make them shorter.
@@ -76,6 +77,14 @@ inline PoolOptions small_pool(Mode mode = Mode::open_or_create) {
   options.domain = Domain::process;
   options.max_bytes = kMostBytes;
   options.epoch_length = std::chrono::milliseconds(1);  // many epochs in a short test
+  return options;
+}
+inline constexpr std::size_t kPage = 4096;  // of a page cache
+// The same in the `disk` domain, wherever the file lies.
+inline PoolOptions on_disk() {
+  PoolOptions options = small_pool();
+  options.domain = Domain::disk;
+  options.emulate = true;
   return options;
 }
 inline PoolOptions quick_epochs() {
@@ -269,6 +278,15 @@ inline bool is_buffered(std::string_view spec) {
   const auto row = std::ranges::find(trees(), spec.substr(0, spec.find(':')), &TreeInfo::name);
   return row != trees().end() && row->durability == Durability::buffered;
 }
+inline bool is_buffered_case(const Case& c) {
+  return is_buffered(c.spec);
+}
+inline bool is_strict_case(const Case& c) {
+  return !is_buffered(c.spec);
+}
+inline bool has_bytes_keys(const Case& c) {
+  return c.keys == KeyType::bytes;
+}
 
 class EveryTree : public ::testing::TestWithParam<Case> {
  protected:
@@ -286,7 +304,8 @@ class EveryTree : public ::testing::TestWithParam<Case> {
 
 }  // namespace everleaf::test
 
-// Runs a suite over every tree, option set and kind of keys.
-#define EVERLEAF_EVERY_TREE(suite)                                                          \
-  INSTANTIATE_TEST_SUITE_P(Trees, suite, ::testing::ValuesIn(everleaf::test::every_case()), \
+// Runs a suite over every tree, option set and kind of keys; _THAT: over those that are wanted.
+#define EVERLEAF_EVERY_TREE(suite) EVERLEAF_EVERY_TREE_THAT(suite, nullptr)
+#define EVERLEAF_EVERY_TREE_THAT(suite, wanted)                                                   \
+  INSTANTIATE_TEST_SUITE_P(Trees, suite, ::testing::ValuesIn(everleaf::test::every_case(wanted)), \
                            everleaf::test::name_of)

@@ -18,11 +18,9 @@
 #include "base/node_arena.hpp"
 #include "base/version_lock.hpp"
 #include "trees/bdtree/keys.hpp"
+#include "trees/scan.hpp"
 
 namespace everleaf::tree::bdtree {
-
-// Which leaf: the one for the probe, the one before the probe's place, or the last.
-enum class Aim : std::uint8_t { at, below, last };
 
 inline constexpr unsigned kMaxHeight = 16;
 

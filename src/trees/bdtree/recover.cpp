@@ -107,7 +107,7 @@ Result<void> BdTree<Keys>::open() {
       // An empty leaf gets the room between its neighbours.
       Owned separator = first       ? Owned{}
                         : live == 0 ? Keys::own(Keys::successor(left))
-                                    : Keys::own(Keys::between(left, Key(least)));
+                                    : Keys::own(Keys::separator(left, Key(least)));
       children.push_back({first ? typename Nodes::Fresh{} : Nodes::fresh(separator), at});
       for (const Offset retired : waiting) retired_later(retired, durable, left);
       waiting.clear();

@@ -1,16 +1,16 @@
 #include "trees/bdtree/register.hpp"
 
 #include "trees/bdtree/tree.hpp"
+#include "trees/factory.hpp"
 
 namespace everleaf::tree::bdtree {
+namespace {
 
 // P1, A1: an empty tree is the root block, one extent and in it one empty leaf, all strict: the
 // record that makes the directory entry covers them. The leaf is of the durable epoch, so that no
 // recovery takes it back.
-Outcome create(Context context, const base::Spec& canonical, KeyType, alloc::Redo& record,
+Outcome create(const Context& context, const Options& options, KeyType, alloc::Redo& record,
                std::vector<Reserved>& blocks) {
-  const auto options = parse_options(canonical);
-  if (!options) return Outcome::corrupt;
   pmem::Medium& medium = context.medium;
   Reserved root(context.heap);
   Reserved extent(context.heap);
@@ -29,8 +29,8 @@ Outcome create(Context context, const base::Spec& canonical, KeyType, alloc::Red
   medium.store(&table->at, extent.block());
   medium.store(&table->bytes, epoch::Space::kFirstExtentBytes);
   medium.flush(words, kRootBytes);
-  const Leaf leaf(medium.at(first), options->shape);
-  for (std::size_t cell = 0; cell < options->shape.cells; ++cell) {
+  const Leaf leaf(medium.at(first), options.shape);
+  for (std::size_t cell = 0; cell < options.shape.cells; ++cell) {
     MetaLine* const line = leaf.line(cell);
     for (Word& word : line->fingerprints) medium.store(&word, 0, 0);
     medium.store(&line->w[0], tag_word(context.epochs->durable()));
@@ -38,43 +38,18 @@ Outcome create(Context context, const base::Spec& canonical, KeyType, alloc::Red
     medium.store(&line->w[2], 0, 0);
     medium.store(&line->links, 0, 0);
   }
-  medium.flush(leaf.base(), options->shape.slots_at());
+  medium.flush(leaf.base(), options.shape.slots_at());
   record.cover(root.block(), kRootBytes);
-  record.cover(first, options->shape.slots_at());
+  record.cover(first, options.shape.slots_at());
   record.store(context.root_word, root.block());
   blocks.push_back(std::move(root));
   blocks.push_back(std::move(extent));
   return Outcome::done;
 }
 
-namespace {
-
-template <class Keys>
-Result<std::unique_ptr<detail::Tree<typename Keys::Key>>> open(const Context& context,
-                                                               const base::Spec& canonical) {
-  const auto options = parse_options(canonical);
-  if (!options) return std::unexpected(options.error());
-  auto tree = std::make_unique<BdTree<Keys>>(context, *options);
-  if (auto opened = tree->open(); !opened) return std::unexpected(opened.error());
-  return tree;
-}
-
 }  // namespace
 
-Result<std::unique_ptr<detail::Tree<std::uint64_t>>> open_u64(Context context,
-                                                              const base::Spec& canonical) {
-  return open<U64Keys>(context, canonical);
-}
-
-Result<std::unique_ptr<detail::Tree<Bytes>>> open_bytes(Context context,
-                                                        const base::Spec& canonical) {
-  return open<BytesKeys>(context, canonical);
-}
-
-Result<void> validate(const base::Spec& canonical) {
-  const auto options = parse_options(canonical);
-  if (!options) return std::unexpected(options.error());
-  return {};
-}
+constinit const Factory kFactory =
+    factory_of<BdTree<U64Keys>, BdTree<BytesKeys>, parse_options, create>();
 
 }  // namespace everleaf::tree::bdtree

@@ -13,6 +13,8 @@ struct BdTree<Keys>::Batch {
   bool retired = false;
   Offset next = 0;  // or the replacement
   bool sound = true;
+
+  [[nodiscard]] std::span<const Slot> all() const { return {entries.data(), count}; }
 };
 
 // False: it changed meanwhile.
@@ -57,20 +59,6 @@ void BdTree<Keys>::sort(Batch& batch) const {
   }
 }
 
-// True: the scan is over.
-template <class Keys>
-bool BdTree<Keys>::copy_out(const Batch& batch, Key bound, bool inclusive,
-                            const std::optional<Key>& to, std::size_t limit, Out& out) const {
-  for (std::size_t i = 0; i < batch.count; ++i) {
-    const Key key = keys_.key_of(batch.entries[i].key);
-    if (key < bound || (key == bound && !inclusive)) continue;
-    if (to && *to < key) return true;
-    out.push_back({Keys::own(key), batch.entries[i].value});
-    if (out.size() == limit) return true;
-  }
-  return false;
-}
-
 template <class Keys>
 Outcome BdTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const {
   out.clear();
@@ -87,18 +75,13 @@ Outcome BdTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
     // The leaf is the right one as of the parent's version; from there on, the list leads.
     if (read_leaf(at, batch) && place.lock->unchanged(place.version)) break;
   }
-  auto bound = Keys::own(from);
-  bool inclusive = true;  // afterwards the bound is the last key that was copied out
+  Ascent<Keys> ascent(keys_, from, to, limit, out);
   std::uint64_t left = c_.medium.size() / options_.shape.bytes;  // a damaged list may be a circle
   while (true) {
     if (!batch.sound) return Outcome::corrupt;
-    if (copy_out(batch, Key(bound), inclusive, to, limit, out)) return Outcome::done;
+    if (ascent.take(batch.all())) return Outcome::done;
     if (batch.next == 0) return Outcome::done;
     if (!possible(batch.next) || left-- == 0) return Outcome::corrupt;
-    if (!out.empty()) {
-      bound = out.back().key;
-      inclusive = false;
-    }
     at = batch.next;
     while (!read_leaf(at, batch)) {
     }
@@ -120,12 +103,7 @@ Outcome BdTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out&
     if (!read_leaf(path.leaf, batch)) continue;
     if (!path.parent().node->lock.unchanged(path.parent().version)) continue;
     if (!batch.sound) return Outcome::corrupt;
-    for (std::size_t i = batch.count; i-- > 0;) {
-      const Key key = keys_.key_of(batch.entries[i].key);
-      if (aim == Aim::at ? Key(bound) < key : aim == Aim::below && !(key < Key(bound))) continue;
-      out.push_back({Keys::own(key), batch.entries[i].value});
-      if (out.size() == limit) return Outcome::done;
-    }
+    if (take_back(keys_, batch.all(), aim, Key(bound), limit, out)) return Outcome::done;
     if (!path.has_low) return Outcome::done;
     bound = Nodes::low_key(path);
     aim = Aim::below;

@@ -39,10 +39,7 @@ bool BdTree<Keys>::collect(const Leaf& leaf, Live& live) const {
     sound = sound && keys_.readable(pmem::load(&leaf.slot(slot)->key));
   });
   std::sort(live.slots.begin(), live.slots.begin() + static_cast<std::ptrdiff_t>(live.count),
-            [&](std::size_t a, std::size_t b) {
-              return keys_.key_of(pmem::load(&leaf.slot(a)->key)) <
-                     keys_.key_of(pmem::load(&leaf.slot(b)->key));
-            });
+            [&](std::size_t a, std::size_t b) { return key_at(leaf, a) < key_at(leaf, b); });
   return sound;
 }
 
@@ -54,8 +51,8 @@ bool BdTree<Keys>::born_in(const Leaf& leaf, Epoch e) const {
 
 // A new leaf with these entries of `from`: a word of this epoch only, everything noted.
 template <class Keys>
-void BdTree<Keys>::fill(Section& section, Offset at, const Leaf& from,
-                        std::span<const std::size_t> slots, Offset next) {
+void BdTree<Keys>::fill(Section& section, Offset at, const Leaf& from, SlotNumbers slots,
+                        Offset next) {
   const Leaf to = leaf(at);
   std::size_t done = 0;
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
@@ -96,27 +93,25 @@ void BdTree<Keys>::retire(Section& section, Offset at, Offset replacement) {
 template <class Keys>
 typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const Path& path,
                                                         std::uint64_t version, const Probe& probe) {
-  const auto& parent = path.parent();
   const Leaf old = leaf(path.leaf);
   const std::size_t bytes = options_.shape.bytes;
   Block left(space_);
   Block right(space_);
   // The locks go back before the blocks do.
   base::LockSet locks;
-  if (!locks.try_lock(parent.node->lock, parent.version) ||
-      !locks.try_lock(lock_of(path.leaf), version) || !writable(section, old)) {
-    locks.release(false);
-    return {Next::again};
-  }
   const auto give_up = [&locks](Attempt why) {
     locks.release(false);
     return why;
   };
+  if (!locks.try_lock(path.parent().node->lock, path.parent().version) ||
+      !locks.try_lock(lock_of(path.leaf), version) || !writable(section, old)) {
+    return give_up({Next::again});
+  }
   const Epoch e = section.epoch();
-  if (free_slot(old, e) != ~std::size_t{0}) return give_up(answer(Outcome::done));
+  if (free_slot(old, e) != kNoSlot) return give_up(answer(Outcome::done));
   Live live;
   if (!collect(old, live)) return give_up(answer(Outcome::corrupt));
-  const std::span<const std::size_t> slots(live.slots.data(), live.count);
+  const SlotNumbers slots(live.slots.data(), live.count);
   const bool born = born_in(old, e);
   const bool one = !born && sparse(slots.size(), options_.shape.slots());
   if ((!born && !left.get(bytes)) || (!one && !right.get(bytes))) {
@@ -125,48 +120,75 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const 
   if (!section.make_room(2 * bytes / pmem::kLine + 8)) {
     return give_up(answer(Outcome::out_of_space));
   }
-  const auto key_at = [&](std::size_t i) {
-    return keys_.key_of(pmem::load(&old.slot(slots[i])->key));
-  };
-  const Offset next = Leaf::next_of(old.links());
   if (one) {
-    retired_later(path.leaf, e, Keys::own(slots.empty() ? probe.key : key_at(0)));
-    fill(section, left.at(), old, slots, next);
-    retire(section, path.leaf, left.at());
-    Nodes::replace_child(*parent.node, parent.position, left.at());
-    left.keep();
-    compactions_.fetch_add(1, std::memory_order_relaxed);
-    return answer(Outcome::done);
+    compact(section, path, slots, probe, left);
+  } else {
+    halve(section, path, slots, probe, born ? nullptr : &left, right);
   }
+  return answer(Outcome::done);
+}
+
+// `left` takes the leaf's place, with these entries of it.
+template <class Keys>
+void BdTree<Keys>::replace(Section& section, const Path& path, SlotNumbers slots, Block& left,
+                           Offset next) {
+  fill(section, left.at(), leaf(path.leaf), slots, next);
+  retire(section, path.leaf, left.at());
+  Nodes::replace_child(*path.parent().node, path.parent().position, left.at());
+  left.keep();
+}
+
+// One new leaf for a full one that is sparse.
+template <class Keys>
+void BdTree<Keys>::compact(Section& section, const Path& path, SlotNumbers slots,
+                           const Probe& probe, Block& left) {
+  const Leaf old = leaf(path.leaf);
+  const Key key = slots.empty() ? probe.key : key_at(old, slots.front());
+  retired_later(path.leaf, section.epoch(), Keys::own(key));
+  replace(section, path, slots, left, Leaf::next_of(old.links()));
+  compactions_.fetch_add(1, std::memory_order_relaxed);
+}
+
+// Two leaves for a full one; `left`: both are new, else the leaf was born in this epoch and stays.
+// Memory is taken before the first store.
+template <class Keys>
+void BdTree<Keys>::halve(Section& section, const Path& path, SlotNumbers slots, const Probe& probe,
+                         Block* left, Block& right) {
+  const Leaf old = leaf(path.leaf);
+  const Offset next = Leaf::next_of(old.links());
   // What comes in ascending order leaves full leaves behind.
-  const bool append = next == 0 && key_at(slots.size() - 1) < probe.key;
+  const bool append = next == 0 && key_at(old, slots.back()) < probe.key;
   const std::size_t keep = append ? slots.size() : slots.size() / 2;
-  auto separator = Nodes::fresh(Keys::between(key_at(keep - 1), append ? probe.key : key_at(keep)));
-  if (born) {
-    // A6: recovery reads the leaf as it is now, or not at all.
-    fill(section, right.at(), old, slots.subspan(keep), next);
-    std::array<Word, kMaxCells> gone{};
-    for (const std::size_t slot : slots.subspan(keep)) {
-      gone[slot / kCellSlots] |= Word{1} << slot % kCellSlots;
-    }
-    for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
-      const Versions v = begin_cell(section, old, cell);
-      c_.medium.store(&old.line(cell)->w[v.at[0]], v.w[0] & ~gone[cell]);
-    }
-    c_.medium.store(&old.line(0)->links, Leaf::make_links(right.at(), 0));
+  auto separator = Nodes::fresh(Keys::own(Keys::separator(
+      key_at(old, slots[keep - 1]), append ? probe.key : key_at(old, slots[keep]))));
+  if (left == nullptr) {
+    move_right(section, old, slots.subspan(keep), right.at(), next);
     splits_in_place_.fetch_add(1, std::memory_order_relaxed);
   } else {
-    retired_later(path.leaf, e, Keys::own(key_at(0)));
+    retired_later(path.leaf, section.epoch(), Keys::own(key_at(old, slots.front())));
     fill(section, right.at(), old, slots.subspan(keep), next);
-    fill(section, left.at(), old, slots.first(keep), right.at());
-    retire(section, path.leaf, left.at());
-    Nodes::replace_child(*parent.node, parent.position, left.at());
-    left.keep();
+    replace(section, path, slots.first(keep), *left, right.at());
     splits_.fetch_add(1, std::memory_order_relaxed);
   }
-  Nodes::insert_after(*parent.node, parent.position, std::move(separator), right.at());
+  Nodes::insert_after(*path.parent().node, path.parent().position, std::move(separator),
+                      right.at());
   right.keep();
-  return answer(Outcome::done);
+}
+
+// A6: recovery reads the leaf as it is now, or not at all.
+template <class Keys>
+void BdTree<Keys>::move_right(Section& section, const Leaf& from, SlotNumbers slots, Offset right,
+                              Offset next) {
+  fill(section, right, from, slots, next);
+  std::array<Word, kMaxCells> gone{};
+  for (const std::size_t slot : slots) {
+    gone[slot / kCellSlots] |= Word{1} << slot % kCellSlots;
+  }
+  for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
+    const Versions v = begin_cell(section, from, cell);
+    c_.medium.store(&from.line(cell)->w[v.at[0]], v.w[0] & ~gone[cell]);
+  }
+  c_.medium.store(&from.line(0)->links, Leaf::make_links(right, 0));
 }
 
 // D6, A7. A leaf that is the only one stays, empty.

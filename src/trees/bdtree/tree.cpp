@@ -1,20 +1,19 @@
 // Construction, reading one key.
 #include "trees/bdtree/tree.hpp"
 
-#include <charconv>
+#include <bit>
+#include <string>
 
 namespace everleaf::tree::bdtree {
 
 Result<Options> parse_options(const base::Spec& canonical) {
   const std::string_view node = base::option_of(canonical, "node");
-  std::size_t bytes = 0;
-  const auto [end, error] = std::from_chars(node.data(), node.data() + node.size(), bytes);
-  if (error != std::errc{} || end != node.data() + node.size() || bytes < 256 || bytes > 2048 ||
-      !std::has_single_bit(bytes)) {
+  const auto bytes = base::number_of(canonical, "node");
+  if (!bytes || *bytes < 256 || *bytes > 2048 || !std::has_single_bit(*bytes)) {
     return std::unexpected(Error{Code::bad_option, "bdtree: node=" + std::string(node) +
                                                        " is none of 256, 512, 1024 and 2048"});
   }
-  return Options{make_shape(bytes)};
+  return Options{make_shape(*bytes)};
 }
 
 template <class Keys>
@@ -38,13 +37,6 @@ template <class Keys>
 BdTree<Keys>::~BdTree() {
   if (listener_ != 0) c_.epochs->forget(listener_);
   grace_.collect_all();
-}
-
-template <class Keys>
-Outcome BdTree<Keys>::admit(Key key) const {
-  if (c_.read_only) return Outcome::read_only;
-  if (c_.medium.failed()) return Outcome::io_error;
-  return Keys::too_long(key) ? Outcome::key_too_long : Outcome::done;
 }
 
 template <class Keys>

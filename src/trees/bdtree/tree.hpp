@@ -50,10 +50,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   // the inner nodes. corrupt, io, out_of_space (memory).
   [[nodiscard]] Result<void> open();
 
-  Outcome insert(Key key, std::uint64_t value) override;
-  Outcome update(Key key, std::uint64_t value) override;
-  Outcome upsert(Key key, std::uint64_t value) override;
-  Outcome remove(Key key) override;
+  Outcome write(Key key, std::uint64_t value, Write what) override;
   Lookup find(Key key) const override;
   Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
   Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
@@ -68,7 +65,6 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   using Nodes = Inner<Keys>;
   using Path = typename Nodes::Path;
   using Section = epoch::Epochs::Section;
-  enum class Write : std::uint8_t { insert, update, upsert, remove };
   // What an attempt came to, if not to an outcome.
   enum class Next : std::uint8_t { done, again, split, unlink, grow };
   struct Attempt {
@@ -114,7 +110,6 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
     return at >= pmem::kHeapAt && at % kLeafAlign == 0 &&
            c_.medium.contains(at, options_.shape.bytes);
   }
-  [[nodiscard]] Outcome admit(Key key) const;
   struct Hit {
     bool found = false;
     std::size_t slot = 0;
@@ -124,7 +119,6 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   void search(const Leaf& leaf, const Probe& probe, Hit& hit) const;
 
   // --- write.cpp ---
-  Outcome write(Key key, std::uint64_t value, Write what);
   Attempt attempt(Key key, std::uint64_t value, Write what, Record& record);
   Attempt change(Section& section, const Leaf& leaf, const Hit& hit, const Probe& probe,
                  std::uint64_t value, Write what, Record& record);
@@ -134,6 +128,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   void put_slot(Section& section, const Leaf& leaf, std::size_t slot, Word key, std::uint64_t value,
                 std::uint8_t fingerprint);
   void store_fingerprint(const Leaf& leaf, std::size_t slot, std::uint8_t fingerprint);
+  static constexpr std::size_t kNoSlot = ~std::size_t{0};
   [[nodiscard]] std::size_t free_slot(const Leaf& leaf, Epoch e) const;
   Outcome more_space(std::size_t bytes, bool& tried);
   Attempt unlink_or_leave(Key key);
@@ -146,9 +141,18 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
     std::array<std::size_t, kMaxSlots> slots;
     std::size_t count = 0;
   };
+  [[nodiscard]] Key key_at(const Leaf& leaf, std::size_t slot) const {
+    return keys_.key_of(pmem::load(&leaf.slot(slot)->key));
+  }
   [[nodiscard]] bool collect(const Leaf& leaf, Live& live) const;
-  void fill(Section& section, Offset at, const Leaf& from, std::span<const std::size_t> slots,
-            Offset next);
+  using SlotNumbers = std::span<const std::size_t>;  // of live slots, in key order
+  void compact(Section& section, const Path& path, SlotNumbers slots, const Probe& probe,
+               Block& left);
+  void halve(Section& section, const Path& path, SlotNumbers slots, const Probe& probe, Block* left,
+             Block& right);
+  void replace(Section& section, const Path& path, SlotNumbers slots, Block& left, Offset next);
+  void move_right(Section& section, const Leaf& from, SlotNumbers slots, Offset right, Offset next);
+  void fill(Section& section, Offset at, const Leaf& from, SlotNumbers slots, Offset next);
   void retire(Section& section, Offset at, Offset replacement);
   [[nodiscard]] bool born_in(const Leaf& leaf, Epoch e) const;
 
@@ -172,8 +176,6 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   struct Batch;
   [[nodiscard]] bool read_leaf(Offset at, Batch& batch) const;
   void sort(Batch& batch) const;
-  [[nodiscard]] bool copy_out(const Batch& batch, Key bound, bool inclusive,
-                              const std::optional<Key>& to, std::size_t limit, Out& out) const;
 
   // --- recover.cpp and check.cpp ---
   [[nodiscard]] bool of_the_future(const Leaf& leaf) const;

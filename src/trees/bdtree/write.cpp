@@ -9,8 +9,7 @@ namespace everleaf::tree::bdtree {
 namespace {
 
 constexpr unsigned kNotedShift = 32;  // of the noted lines in the last word of the fingerprints
-constexpr std::size_t kNoSlot = ~std::size_t{0};
-constexpr std::size_t kNotes = 8;  // of an operation in one leaf
+constexpr std::size_t kNotes = 8;     // of an operation in one leaf
 
 constexpr std::size_t lines_of(std::size_t bytes) {
   return bytes / pmem::kLine + 2;
@@ -28,25 +27,10 @@ Word word_of(const Record& record, const typename Keys::Probe& probe) {
 }  // namespace
 
 template <class Keys>
-Outcome BdTree<Keys>::insert(Key key, std::uint64_t value) {
-  return write(key, value, Write::insert);
-}
-template <class Keys>
-Outcome BdTree<Keys>::update(Key key, std::uint64_t value) {
-  return write(key, value, Write::update);
-}
-template <class Keys>
-Outcome BdTree<Keys>::upsert(Key key, std::uint64_t value) {
-  return write(key, value, Write::upsert);
-}
-template <class Keys>
-Outcome BdTree<Keys>::remove(Key key) {
-  return write(key, 0, Write::remove);
-}
-
-template <class Keys>
 Outcome BdTree<Keys>::write(Key key, std::uint64_t value, Write what) {
-  if (const Outcome admitted = admit(key); admitted != Outcome::done) return admitted;
+  if (const Outcome admitted = c_.admit(Keys::too_long(key)); admitted != Outcome::done) {
+    return admitted;
+  }
   try {
     Record record(space_);
     bool tried = false;
@@ -185,11 +169,8 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::attempt(Key key, std::uint64_t valu
   if (!place.lock->unchanged(place.version)) return {Next::again};
   Hit hit;
   search(here, probe, hit);
-  const bool refused =
-      hit.found ? what == Write::insert : what == Write::update || what == Write::remove;
-  if (refused) {
-    if (!lock.unchanged(version)) return {Next::again};
-    return answer(hit.found ? Outcome::exists : Outcome::absent);
+  if (const Outcome refused = detail::refusal(what, hit.found); refused != Outcome::done) {
+    return lock.unchanged(version) ? answer(refused) : Attempt{Next::again};
   }
   std::size_t notes = kNotes;
   if constexpr (Keys::kRecords) {
@@ -262,20 +243,16 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::change(Section& section, const Leaf
 // Bulk load: ascending inserts, which leave full leaves behind them.
 template <class Keys>
 Outcome BdTree<Keys>::bulk_load(std::span<const everleaf::Entry<Key>> entries, double) {
-  if (const Outcome admitted = admit(Key{}); admitted != Outcome::done) return admitted;
+  if (const Outcome admitted = c_.admit(false); admitted != Outcome::done) return admitted;
   Out one;
   if (const Outcome outcome = scan(Key{}, std::nullopt, 1, one); outcome != Outcome::done) {
     return outcome;
   }
   if (!one.empty()) return Outcome::not_empty;
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    if (Keys::too_long(entries[i].key)) return Outcome::key_too_long;
-    if (i > 0 && !(entries[i - 1].key < entries[i].key)) return Outcome::not_ascending;
-  }
+  if (const Outcome refused = loadable<Keys>(entries); refused != Outcome::done) return refused;
   for (const auto& entry : entries) {
-    if (const Outcome outcome = insert(entry.key, entry.value); outcome != Outcome::done) {
-      return outcome;
-    }
+    const Outcome outcome = write(entry.key, entry.value, Write::insert);
+    if (outcome != Outcome::done) return outcome;
   }
   return Outcome::done;
 }

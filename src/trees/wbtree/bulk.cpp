@@ -157,11 +157,8 @@ Outcome WbTree<Keys>::expect_empty() const {
 
 template <class Keys>
 Outcome WbTree<Keys>::bulk_load(Entries entries, double fill) {
-  if (const Outcome refusal = admit(Key{}); refusal != Outcome::done) return refusal;
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    if (const Outcome refusal = admit(entries[i].key); refusal != Outcome::done) return refusal;
-    if (i != 0 && !(entries[i - 1].key < entries[i].key)) return Outcome::not_ascending;
-  }
+  if (const Outcome admitted = c_.admit(false); admitted != Outcome::done) return admitted;
+  if (const Outcome refusal = loadable<Keys>(entries); refusal != Outcome::done) return refusal;
   if (const Outcome refusal = expect_empty(); refusal != Outcome::done) return refusal;
   const double wanted = std::clamp(fill, 0.1, 1.0) * leaf_.capacity;
   const auto each = std::max<std::size_t>(1, static_cast<std::size_t>(wanted));

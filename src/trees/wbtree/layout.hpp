@@ -14,9 +14,8 @@
 //
 // An entry is 16 bytes, aligned to 16: it never straddles a line. A child is the offset of a node.
 // The directory's root word is `offset of the root | levels of inner nodes` (offsets are multiples
-// of 64). With bytes keys a key word is `tag << 40 | offset of the key record`; a record is a
-// 4-byte length and the bytes. Tag: the first three bytes of the key, big-endian, where keys are
-// searched in order; 24 bits of its hash in bitmap-only leaves.
+// of 64). Key words: trees/keys.hpp. The tag of a bytes key is its first three bytes, big-endian,
+// where keys are searched in order; 24 bits of its hash in bitmap-only leaves.
 #pragma once
 
 #include <bit>

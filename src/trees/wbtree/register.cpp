@@ -1,16 +1,16 @@
 #include "trees/wbtree/register.hpp"
 
+#include "trees/factory.hpp"
 #include "trees/wbtree/tree.hpp"
 
 namespace everleaf::tree::wbtree {
+namespace {
 
 // P10, A10: an empty tree is one empty leaf; the directory's record allocates it and sets the root
 // word.
-Outcome create(Context context, const base::Spec& canonical, KeyType, alloc::Redo& record,
+Outcome create(const Context& context, const Options& options, KeyType, alloc::Redo& record,
                std::vector<Reserved>& blocks) {
-  const auto options = parse_options(canonical);
-  if (!options) return Outcome::corrupt;
-  const Shape& shape = options->leaf;
+  const Shape& shape = options.leaf;
   Reserved reserved(context.heap);
   if (!reserved.get(shape.bytes)) return Outcome::out_of_space;
   const Offset block = reserved.block();
@@ -30,32 +30,9 @@ Outcome create(Context context, const base::Spec& canonical, KeyType, alloc::Red
   return Outcome::done;
 }
 
-namespace {
-
-template <class Keys>
-Result<std::unique_ptr<detail::Tree<typename Keys::Key>>> open(const Context& context,
-                                                               const base::Spec& canonical) {
-  const auto options = parse_options(canonical);
-  if (!options) return std::unexpected(options.error());
-  return std::make_unique<WbTree<Keys>>(context, *options);
-}
-
 }  // namespace
 
-Result<std::unique_ptr<detail::Tree<std::uint64_t>>> open_u64(Context context,
-                                                              const base::Spec& canonical) {
-  return open<U64Keys>(context, canonical);
-}
-
-Result<std::unique_ptr<detail::Tree<Bytes>>> open_bytes(Context context,
-                                                        const base::Spec& canonical) {
-  return open<BytesKeys>(context, canonical);
-}
-
-Result<void> validate(const base::Spec& canonical) {
-  const auto options = parse_options(canonical);
-  if (!options) return std::unexpected(options.error());
-  return {};
-}
+constinit const Factory kFactory =
+    factory_of<WbTree<U64Keys>, WbTree<BytesKeys>, parse_options, create>();
 
 }  // namespace everleaf::tree::wbtree

@@ -7,13 +7,7 @@
 
 namespace everleaf::tree::wbtree {
 
-Outcome create(Context context, const base::Spec& canonical, KeyType key_type, alloc::Redo& record,
-               std::vector<Reserved>& blocks);
-Result<std::unique_ptr<detail::Tree<std::uint64_t>>> open_u64(Context context,
-                                                              const base::Spec& canonical);
-Result<std::unique_ptr<detail::Tree<Bytes>>> open_bytes(Context context,
-                                                        const base::Spec& canonical);
-Result<void> validate(const base::Spec& canonical);
+extern const Factory kFactory;  // register.cpp
 
 inline constexpr std::array<OptionInfo, 2> kOptions{
     {{"structure", "slot-bitmap", "slot-only, slot-bitmap, bitmap-leaf",
@@ -36,6 +30,6 @@ inline constexpr Registration kRegistration{
     {"wbtree", "write-atomic B+-tree: unsorted entries, one 8-byte word commits an operation",
      "Chen, Jin: Persistent B+-Trees in Non-Volatile Main Memory, PVLDB 8(7), 2015",
      Durability::strict, InnerNodes::pool, Recovery::instant, false, kOptions, kTestSpecs},
-    {create, open_u64, open_bytes, validate}};
+    kFactory};
 
 }  // namespace everleaf::tree::wbtree

@@ -12,6 +12,8 @@ struct WbTree<Keys>::Batch {
   unsigned count = 0;
   bool sorted = false;
   Offset next = 0;
+
+  [[nodiscard]] std::span<const wbtree::Entry> all() const { return {entries.data(), count}; }
 };
 
 // Copies a leaf's entries: in key order if it has a slot array, otherwise unsorted.
@@ -55,31 +57,15 @@ bool WbTree<Keys>::sort_batch(Batch& batch) const {
   return true;
 }
 
-// Appends what lies behind the bound; true when the scan is complete.
-template <class Keys>
-bool WbTree<Keys>::copy_out(const Batch& batch, Key bound, bool inclusive,
-                            const std::optional<Key>& to, std::size_t limit, Out& out) const {
-  for (unsigned i = 0; i < batch.count; ++i) {
-    const Key key = keys_.key_of(batch.entries[i].key);
-    // Only the first leaf, or a damaged one, has keys at or before the bound.
-    if (key < bound || (key == bound && !inclusive)) continue;
-    if (to && *to < key) return true;
-    out.push_back({Keys::own(key), batch.entries[i].value});
-    if (out.size() == limit) return true;
-  }
-  return false;
-}
-
 template <class Keys>
 Outcome WbTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const {
   out.clear();
   if (limit == 0) return Outcome::done;
   const alloc::Grace::Pin pin(c_.grace);
   if (!pin.ok()) return Outcome::too_many_threads;
-  auto bound = Keys::own(from);
-  bool inclusive = true;  // afterwards the bound is the last key that was copied out
+  Ascent<Keys> ascent(keys_, from, to, limit, out);
   while (true) {
-    const Probe probe = keys_.probe(bound);
+    const Probe probe = keys_.probe(ascent.bound());
     Place place;
     if (const Walk walk = descend(probe, place); walk != Walk::there) {
       if (walk == Walk::corrupt) return Outcome::corrupt;
@@ -91,15 +77,11 @@ Outcome WbTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
       if (read_leaf(place.node, place.version, batch) == Walk::retry) break;
       if (!sort_batch(batch)) return Outcome::corrupt;
       const std::size_t before = out.size();
-      if (copy_out(batch, Key(bound), inclusive, to, limit, out)) return Outcome::done;
+      if (ascent.take(batch.all())) return Outcome::done;
       if (batch.next == 0) return Outcome::done;
       // I3: leaves are not empty, so at most the first one adds nothing; more is a circle.
       barren = out.size() == before ? barren + 1 : 0;
       if (barren > 2) return Outcome::corrupt;
-      if (!out.empty()) {
-        bound = out.back().key;
-        inclusive = false;
-      }
       if (!possible(batch.next)) return Outcome::corrupt;
       // The next leaf's version counts only if it was still the next leaf then.
       const std::uint64_t version = lock_of(batch.next).begin();
@@ -129,12 +111,7 @@ Outcome WbTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out&
     const Step& step = path.steps[path.depth];
     if (read_leaf(step.node, step.version, batch) == Walk::retry) continue;
     if (!sort_batch(batch)) return Outcome::corrupt;
-    for (unsigned i = batch.count; i-- > 0;) {
-      const Key key = keys_.key_of(batch.entries[i].key);
-      if (aim == Aim::at ? Key(bound) < key : aim == Aim::below && !(key < Key(bound))) continue;
-      out.push_back({Keys::own(key), batch.entries[i].value});
-      if (out.size() == limit) return Outcome::done;
-    }
+    if (take_back(keys_, batch.all(), aim, Key(bound), limit, out)) return Outcome::done;
     if (!path.has_low) return Outcome::done;
     if (!keys_.readable(path.low)) return Outcome::corrupt;
     const Key low = keys_.key_of(path.low);

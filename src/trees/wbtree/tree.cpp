@@ -1,7 +1,6 @@
 // Ways down the tree, lookups and options.
 #include "trees/wbtree/tree.hpp"
 
-#include <charconv>
 #include <string>
 
 namespace everleaf::tree::wbtree {
@@ -9,14 +8,13 @@ namespace everleaf::tree::wbtree {
 Result<Options> parse_options(const base::Spec& canonical) {
   const std::string_view structure = base::option_of(canonical, "structure");
   const std::string_view node = base::option_of(canonical, "node");
-  std::uint32_t bytes = 0;
-  const auto [end, error] = std::from_chars(node.data(), node.data() + node.size(), bytes);
-  if (error != std::errc{} || end != node.data() + node.size() || bytes < kMinNodeBytes ||
-      bytes > kMaxNodeBytes || bytes % kNodeAlign != 0) {
+  const auto number = base::number_of(canonical, "node");
+  if (!number || *number < kMinNodeBytes || *number > kMaxNodeBytes || *number % kNodeAlign != 0) {
     return std::unexpected(
         Error{Code::bad_option,
               "wbtree: node=" + std::string(node) + " is not a multiple of 64 from 128 to 1024"});
   }
+  const auto bytes = static_cast<std::uint32_t>(*number);
   if (structure == "slot-only") {
     if (bytes != 128) {
       return std::unexpected(Error{Code::bad_option, "wbtree: structure=slot-only needs node=128"});
@@ -32,13 +30,6 @@ Result<Options> parse_options(const base::Spec& canonical) {
   return std::unexpected(Error{Code::bad_option, "wbtree: structure=" + std::string(structure) +
                                                      " is none of slot-only, slot-bitmap, "
                                                      "bitmap-leaf"});
-}
-
-template <class Keys>
-Outcome WbTree<Keys>::admit(Key key) const {
-  if (c_.read_only) return Outcome::read_only;
-  if (c_.medium.failed()) return Outcome::io_error;
-  return keys_.too_long(key) ? Outcome::key_too_long : Outcome::done;
 }
 
 // The child for the probe, or 0 if the node changed or names an impossible child.

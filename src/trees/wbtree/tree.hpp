@@ -20,6 +20,7 @@
 #include <array>
 
 #include "trees/contract.hpp"
+#include "trees/scan.hpp"
 #include "trees/wbtree/keys.hpp"
 #include "trees/wbtree/layout.hpp"
 #include "trees/wbtree/node.hpp"
@@ -41,10 +42,7 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
   WbTree(const Context& context, const Options& options)
       : c_(context), leaf_(options.leaf), inner_(options.inner), keys_(context.medium) {}
 
-  Outcome insert(Key key, std::uint64_t value) override;
-  Outcome update(Key key, std::uint64_t value) override;
-  Outcome upsert(Key key, std::uint64_t value) override;
-  Outcome remove(Key key) override;
+  Outcome write(Key key, std::uint64_t value, Write what) override;
   Lookup find(Key key) const override;
   Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
   Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
@@ -57,10 +55,6 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
  private:
   using Probe = typename Keys::Probe;
   enum class Walk : std::uint8_t { there, retry, corrupt };
-  // What an insert does if the key is there, and if it is not.
-  enum class Write : std::uint8_t { insert, update, upsert };
-  // Which leaf a path leads to: the one for the probe, the one before it, or the last.
-  enum class Aim : std::uint8_t { at, below, last };
 
   struct Place {  // a leaf and the version under which it was reached
     Offset node;
@@ -102,11 +96,10 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
                                  std::uint64_t version) const;
   void search_leaf(Offset node, const Probe& probe, const base::VersionLock& lock,
                    std::uint64_t version, Hit& hit) const;
-  [[nodiscard]] Outcome admit(Key key) const;
 
   // --- write.cpp: one leaf ---
-  Outcome write(Key key, std::uint64_t value, Write what);
-  Outcome write_pinned(Key key, std::uint64_t value, Write what);
+  Outcome put(Key key, std::uint64_t value, Write what);
+  Outcome remove(Key key);
   Outcome insert_entry(Node node, Hit& hit, Key key, Reserved& record, std::uint64_t value);
   Outcome remove_entry(Node node, Hit& hit);
   Outcome store_value(Node node, const Hit& hit, std::uint64_t value);
@@ -147,8 +140,6 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
   struct Batch;  // a leaf's entries
   [[nodiscard]] Walk read_leaf(Offset node, std::uint64_t version, Batch& batch) const;
   [[nodiscard]] bool sort_batch(Batch& batch) const;
-  [[nodiscard]] bool copy_out(const Batch& batch, Key bound, bool inclusive,
-                              const std::optional<Key>& to, std::size_t limit, Out& out) const;
 
   // --- bulk.cpp ---
   using Entries = std::span<const everleaf::Entry<Key>>;

@@ -5,26 +5,17 @@
 namespace everleaf::tree::wbtree {
 
 template <class Keys>
-Outcome WbTree<Keys>::insert(Key key, std::uint64_t value) {
-  return write(key, value, Write::insert);
-}
-template <class Keys>
-Outcome WbTree<Keys>::update(Key key, std::uint64_t value) {
-  return write(key, value, Write::update);
-}
-template <class Keys>
-Outcome WbTree<Keys>::upsert(Key key, std::uint64_t value) {
-  return write(key, value, Write::upsert);
-}
-
-template <class Keys>
 Outcome WbTree<Keys>::write(Key key, std::uint64_t value, Write what) {
-  if (const Outcome refusal = admit(key); refusal != Outcome::done) return refusal;
-  return c_.with_space([&] { return write_pinned(key, value, what); });
+  if (const Outcome admitted = c_.admit(Keys::too_long(key)); admitted != Outcome::done) {
+    const bool cannot_be_there = admitted == Outcome::key_too_long && what == Write::remove;
+    return cannot_be_there ? Outcome::absent : admitted;
+  }
+  if (what == Write::remove) return remove(key);
+  return c_.with_space([&] { return put(key, value, what); });
 }
 
 template <class Keys>
-Outcome WbTree<Keys>::write_pinned(Key key, std::uint64_t value, Write what) {
+Outcome WbTree<Keys>::put(Key key, std::uint64_t value, Write what) {
   const alloc::Grace::Pin pin(c_.grace);
   if (!pin.ok()) return Outcome::too_many_threads;
   const Probe probe = keys_.probe(key);
@@ -38,12 +29,12 @@ Outcome WbTree<Keys>::write_pinned(Key key, std::uint64_t value, Write what) {
     const Node node = leaf(place.node);
     Hit hit;
     search_leaf(place.node, probe, lock, place.version, hit);
-    const bool refused = what == (hit.found ? Write::insert : Write::update);
+    const Outcome refused = detail::refusal(what, hit.found);
     const bool full = !hit.found && node.full(hit.control);
-    if (refused || full || probe.bad) {
+    if (refused != Outcome::done || full || probe.bad) {
       if (!lock.unchanged(place.version)) continue;
       if (probe.bad) return Outcome::corrupt;
-      if (refused) return hit.found ? Outcome::exists : Outcome::absent;
+      if (refused != Outcome::done) return refused;
       if (const Outcome room = make_room(probe); room != Outcome::done) return room;
       continue;
     }
@@ -186,9 +177,6 @@ bool WbTree<Keys>::release_record(alloc::Redo& record, Word key, Offset& block) 
 
 template <class Keys>
 Outcome WbTree<Keys>::remove(Key key) {
-  if (const Outcome refusal = admit(key); refusal != Outcome::done) {
-    return refusal == Outcome::key_too_long ? Outcome::absent : refusal;
-  }
   const alloc::Grace::Pin pin(c_.grace);
   if (!pin.ok()) return Outcome::too_many_threads;
   const Probe probe = keys_.probe(key);
@@ -240,14 +228,8 @@ Outcome WbTree<Keys>::remove_entry(Node node, Hit& hit) {
   return commit_in_place(node, hit.slots, hit.control, after);
 }
 
-template Outcome WbTree<U64Keys>::insert(std::uint64_t, std::uint64_t);
-template Outcome WbTree<U64Keys>::update(std::uint64_t, std::uint64_t);
-template Outcome WbTree<U64Keys>::upsert(std::uint64_t, std::uint64_t);
-template Outcome WbTree<U64Keys>::remove(std::uint64_t);
-template Outcome WbTree<BytesKeys>::insert(Bytes, std::uint64_t);
-template Outcome WbTree<BytesKeys>::update(Bytes, std::uint64_t);
-template Outcome WbTree<BytesKeys>::upsert(Bytes, std::uint64_t);
-template Outcome WbTree<BytesKeys>::remove(Bytes);
+template Outcome WbTree<U64Keys>::write(std::uint64_t, std::uint64_t, Write);
+template Outcome WbTree<BytesKeys>::write(Bytes, std::uint64_t, Write);
 template void WbTree<U64Keys>::log_slots(alloc::Redo&, Node, const Slots&) const;
 template void WbTree<BytesKeys>::log_slots(alloc::Redo&, Node, const Slots&) const;
 template bool WbTree<U64Keys>::release_record(alloc::Redo&, Word, Offset&);

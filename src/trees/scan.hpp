@@ -1,0 +1,70 @@
+// What scans of all trees share: which entries of a leaf's sorted copy they take. How to get at the
+// leaves, and when a copy counts, is the room's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <everleaf/index.hpp>
+
+namespace everleaf::tree {
+
+// Which leaf a way down leads to: the one for the probe, the one before it, or the last.
+enum class Aim : std::uint8_t { at, below, last };
+
+// An upward scan between two leaves.
+template <class Keys>
+class Ascent {
+ public:
+  using Key = typename Keys::Key;
+  using Out = std::vector<Entry<Key>>;
+
+  Ascent(const Keys& keys, Key from, std::optional<Key> to, std::size_t limit, Out& out)
+      : keys_(keys), to_(to), limit_(limit), out_(out), bound_(Keys::own(from)) {}
+
+  // Everything below it was copied out.
+  [[nodiscard]] Key bound() const { return bound_; }
+  // Copies out what lies behind the bound, and moves it. True: the scan is complete.
+  template <class Item>
+  [[nodiscard]] bool take(std::span<const Item> sorted) {
+    for (const Item& item : sorted) {
+      const Key key = keys_.key_of(item.key);
+      // Only the first leaf, or a damaged one, has keys at or before the bound.
+      if (key < bound() || (key == bound() && !inclusive_)) continue;
+      if (to_ && *to_ < key) return true;
+      out_.push_back({Keys::own(key), item.value});
+      if (out_.size() == limit_) return true;
+    }
+    if (!out_.empty()) {
+      bound_ = out_.back().key;
+      inclusive_ = false;
+    }
+    return false;
+  }
+
+ private:
+  const Keys& keys_;
+  const std::optional<Key> to_;
+  const std::size_t limit_;
+  Out& out_;
+  typename OwnedKey<Key>::type bound_;
+  bool inclusive_ = true;  // afterwards the bound is the last key that was copied out
+};
+
+// Copies out, from the last one downwards, what lies at the bound or below it (Aim::at), below it,
+// or anywhere (last). True: the scan is complete.
+template <class Keys, class Item, class Key = typename Keys::Key>
+[[nodiscard]] bool take_back(const Keys& keys, std::span<const Item> sorted, Aim aim, Key bound,
+                             std::size_t limit, std::vector<Entry<Key>>& out) {
+  for (std::size_t i = sorted.size(); i-- > 0;) {
+    const Key key = keys.key_of(sorted[i].key);
+    if (aim == Aim::at ? bound < key : aim == Aim::below && !(key < bound)) continue;
+    out.push_back({Keys::own(key), sorted[i].value});
+    if (out.size() == limit) return true;
+  }
+  return false;
+}
+
+}  // namespace everleaf::tree
