@@ -343,9 +343,10 @@ class Inner {
     if constexpr (Keys::kRecords)
       to.whole[k].store(from.whole[i].load(std::memory_order_relaxed), std::memory_order_release);
   }
+  // Separators and children: the child's line would be a second miss after the first.
   static void prefetch(const Node& node) {
     const auto* const base = reinterpret_cast<const std::byte*>(&node);
-    for (std::size_t at = 0; at < 512; at += pmem::kLine) __builtin_prefetch(base + at);
+    for (std::size_t at = 0; at < 1024; at += pmem::kLine) __builtin_prefetch(base + at);
   }
 
   // Separators before the child to take: those at or below the probe, or below it.
