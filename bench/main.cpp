@@ -34,6 +34,9 @@ void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--domain", arguments.domain,
                  "volatile, process, cache, memory or disk; default: what the directory gives");
   app.add_flag("--emulate", arguments.emulate, "Allow a domain that the directory does not give");
+  app.add_option("--epoch", arguments.epoch,
+                 "Buffered trees: length of an epoch, 1us to 10s, for example 5ms; 0: only sync "
+                 "steps; default: 50ms");
   app.add_option("--dir", arguments.dir,
                  "Where the pools go, removed afterwards; default: /dev/shm, else the system's "
                  "temporary directory");

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/duration.hpp"
 #include "failure.hpp"
 
 namespace everleaf::bench {
@@ -87,6 +88,13 @@ std::vector<unsigned> parse_threads(const std::string& text) {
     counts.push_back(count);
   }
   return counts;
+}
+
+std::chrono::nanoseconds choose_epoch(const std::string& text) {
+  if (text.empty()) return PoolOptions{}.epoch_length;
+  const auto length = cli::parse_epoch(text);
+  if (!length) refuse(fmt::format("--epoch: '{}' is not {}", text, cli::kEpochForm));
+  return *length;
 }
 
 std::filesystem::path choose_dir(const std::string& text) {
@@ -187,6 +195,7 @@ Plan make_plan(const Arguments& arguments) {
     }
   }
   plan.emulate = arguments.emulate;
+  plan.epoch = choose_epoch(arguments.epoch);
   plan.dir = choose_dir(arguments.dir);
   plan.repeat = static_cast<unsigned>(arguments.repeat);
   plan.json = arguments.json;

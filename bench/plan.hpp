@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -55,6 +56,7 @@ struct Arguments {
   std::string distribution = "uniform";
   std::string domain;
   bool emulate = false;
+  std::string epoch;
   std::string dir;
   std::uint64_t repeat = 3;
   std::string json;
@@ -72,6 +74,7 @@ struct Plan {
   Distribution distribution;
   std::optional<Domain> domain;  // nullopt: what the library detects
   bool emulate = false;
+  std::chrono::nanoseconds epoch = PoolOptions{}.epoch_length;  // of buffered trees
   std::filesystem::path dir;
   unsigned repeat = 1;
   std::string json;  // empty: no file

@@ -83,6 +83,22 @@ Json per_op_json(std::uint64_t total, const Row& row) {
   return row.identity.persistent ? Json(rounded(per_op(total, row))) : Json(nullptr);
 }
 
+double mean_epoch_ns(const EpochShare& epochs) {
+  return 1e9 * epochs.seconds / static_cast<double>(epochs.steps);
+}
+
+// Null but for buffered trees; of a clock that did not step by itself only what was asked is known.
+void add_epochs(Json& json, const Row& row, const Plan& plan) {
+  const EpochShare& epochs = row.epochs;
+  const bool buffered = row.identity.buffered;
+  const bool stepped = buffered && epochs.steps > 0;
+  json["epoch_ns"] = buffered ? Json(plan.epoch.count()) : Json(nullptr);
+  json["epoch_mean_ns"] = stepped ? Json(std::llround(mean_epoch_ns(epochs))) : Json(nullptr);
+  json["epoch_worst_ns"] = epochs.worst_ns > 0 ? Json(epochs.worst_ns) : Json(nullptr);
+  json["epoch_steps"] = buffered ? Json(epochs.steps) : Json(nullptr);
+  json["lines_per_op"] = buffered ? Json(rounded(per_op(epochs.lines, row))) : Json(nullptr);
+}
+
 Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   const Ratios ratios = ratios_of(row, rows, plan);
   const auto [least, most] = std::ranges::minmax(row.mops);
@@ -125,6 +141,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["fences_per_op"] = per_op_json(row.counters.fences, row);
   json["words_per_op"] = per_op_json(row.counters.bytes_written / 8, row);
   json["heap_words_per_op"] = per_op_json(row.counters.heap_bytes_written / 8, row);
+  add_epochs(json, row, plan);
   json["pool_bytes_per_key"] = rounded(row.pool_bytes_per_key);
   json["dram_bytes_per_key"] = rounded(row.dram_bytes_per_key);
   return json;
@@ -192,7 +209,32 @@ std::string align(const std::vector<std::vector<std::string>>& lines) {
   return text;
 }
 
-// One line for each index: what it survives and what pages it lies in.
+// 1,234,567 ns -> "1.235 ms"
+std::string ms_text(double ns) {
+  return fmt::format("{:.3f} ms", ns / 1e6);
+}
+
+// Over all rows of a buffered index; empty for the others.
+std::string describe_epochs(const Plan& plan, const std::vector<Row>& rows, std::size_t column) {
+  EpochShare epochs;
+  bool buffered = false;
+  for (const Row& row : rows) {
+    if (row.column != column || !row.identity.buffered) continue;
+    buffered = true;
+    epochs.add(row.epochs);
+  }
+  if (!buffered) return {};
+  if (plan.epoch.count() == 0) return "  epochs: none by the clock, only sync steps\n";
+  const std::string asked = ms_text(static_cast<double>(plan.epoch.count()));
+  const std::string mean = epochs.steps == 0 ? "none ended while a phase ran"
+                                             : ms_text(mean_epoch_ns(epochs)) + " on average";
+  const std::string worst =
+      epochs.worst_ns == 0 ? ""
+                           : ", " + ms_text(static_cast<double>(epochs.worst_ns)) + " at worst";
+  return fmt::format("  epochs: {} asked, {}{}\n", asked, mean, worst);
+}
+
+// For each index: what it survives, what pages it lies in, how long its epochs were.
 std::string describe_indexes(const Plan& plan, const std::vector<Row>& rows) {
   std::string text;
   for (std::size_t column = 0; column < plan.indexes.size(); ++column) {
@@ -205,10 +247,11 @@ std::string describe_indexes(const Plan& plan, const std::vector<Row>& rows) {
       text += fmt::format("{}: left out{}\n", choice.name, note);
       continue;
     }
-    const auto& [name, spec, domain, persistent] = row->identity;
+    const auto& [name, spec, domain, persistent, buffered] = row->identity;
     text += fmt::format("{}: domain {}{} ({}), {:.0f} % of its memory in huge pages{}\n", spec,
                         to_string(domain.domain), domain.emulated ? ", emulated" : "",
                         domain.reason, 100 * huge_share(*row), note);
+    text += describe_epochs(plan, rows, column);
   }
   return text;
 }

@@ -137,8 +137,8 @@ class Runner {
     return last_key;
   }
 
-  void add(Row& row, const Measured& measured, const Job& job, const Entrant& entrant,
-           IdRange live) {
+  static void add(Row& row, const Measured& measured, const Job& job, const Entrant& entrant,
+                  IdRange live) {
     const auto ops = static_cast<double>(job.sequence.size());
     row.identity = entrant.contender->identity();
     row.ops = job.sequence.size();
@@ -150,6 +150,7 @@ class Runner {
     row.counters.heap_bytes_written += measured.counters.heap_bytes_written;
     row.counters.flushes += measured.counters.flushes;
     row.counters.fences += measured.counters.fences;
+    row.epochs.add(measured.epochs);
     const auto keys = static_cast<double>(std::max<std::uint64_t>(live.size(), 1));
     row.pool_bytes_per_key = static_cast<double>(measured.pool_bytes) / keys;
     row.dram_bytes_per_key = static_cast<double>(measured.dram_bytes) / keys;

@@ -1,6 +1,8 @@
 #include "plan.hpp"
 
+#include <chrono>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -71,6 +73,22 @@ TEST(Plan, RefusesBadExponents) {
   }
   EXPECT_DOUBLE_EQ(parse_distribution("zipf:0.99").exponent, 0.99);
   EXPECT_EQ(parse_distribution("latest:1").kind, Distribution::Kind::latest);
+}
+
+TEST(Plan, EpochsHaveAUnitAndALimit) {
+  using std::chrono::nanoseconds;
+  EXPECT_EQ(make_plan({}).epoch, PoolOptions{}.epoch_length);
+  for (const auto& [text, ns] : {std::pair{"0", 0LL},
+                                 {"1us", 1'000LL},
+                                 {"1000ns", 1'000LL},
+                                 {"50ms", 50'000'000LL},
+                                 {"10s", 10'000'000'000LL}}) {
+    EXPECT_EQ(make_plan(with(&Arguments::epoch, text)).epoch, nanoseconds(ns)) << text;
+  }
+  for (const char* text : {"5", "ms", "-5ms", "5 ms", "5m", "5msx", "1.5ms", "0us", "999ns", "11s",
+                           "10000000001ns", "18446744073709551615s", "99999999999999999999s"}) {
+    EXPECT_NE(refusal_of(with(&Arguments::epoch, text)).find(text), std::string::npos) << text;
+  }
 }
 
 TEST(Plan, RefusesNumbersOutOfRange) {
