@@ -147,7 +147,7 @@ class ContenderOf final : public Contender {
     run_threads<K>(store_.face(), job, results);
     const Clock::time_point sync_begin = Clock::now();
     const EpochInfo epochs_worked = store_.epochs();  // sync() steps the clock by itself
-    const Outcome synced = writes(job.phase) ? store_.face().sync() : Outcome::done;
+    const Outcome synced = job.phase.writes() ? store_.face().sync() : Outcome::done;
     const double sync_seconds = seconds_between(sync_begin, Clock::now());
     measured.counters = difference(store_.counters(), before);
     const EpochInfo epochs_after = store_.epochs();
@@ -175,8 +175,8 @@ class ContenderOf final : public Contender {
     return audit_contents<K>(store_.face(), keys, live);
   }
 
-  std::string audit_updates(std::span<const std::uint64_t> sequence) override {
-    return bench::audit_updates<K>(store_.face(), sequence);
+  std::string audit_updates(const Job& job) override {
+    return bench::audit_updates<K>(store_.face(), job.sequence, job.kinds);
   }
 
  private:

@@ -63,7 +63,7 @@ class Contender {
   virtual const Identity& identity() const = 0;
   virtual Measured run(const Job& job) = 0;
   virtual Audit audit(const KeySpace& keys, IdRange live) = 0;
-  virtual std::string audit_updates(std::span<const std::uint64_t> sequence) = 0;
+  virtual std::string audit_updates(const Job& job) = 0;
 };
 
 // Makes an empty index. `scratch` may be null if no index of the plan needs a file. Throws Failure.

@@ -21,7 +21,8 @@ void declare_options(CLI::App& app, Arguments& arguments) {
                  "Comma-separated: specs of trees (wbtree:node=512), absl-btree, std-map; "
                  "default: every tree and absl-btree");
   app.add_option("--workload", arguments.workload,
-                 "Comma-separated phases, run in this order on the same index; load comes first")
+                 "Comma-separated phases, run in this order on the same index; load comes first. "
+                 "A mix: mix:find=80:update=20 (percent; find, update, insert, scan, remove)")
       ->capture_default_str();
   app.add_option("--records", arguments.records, "Records that load inserts")
       ->capture_default_str();

@@ -50,7 +50,8 @@ std::uint64_t clock_cost_ns() {
   return static_cast<std::uint64_t>(costs[costs.size() / 2]);
 }
 
-const Row* find(const std::vector<Row>& rows, unsigned threads, Phase phase, std::size_t column) {
+const Row* find(const std::vector<Row>& rows, unsigned threads, const Phase& phase,
+                std::size_t column) {
   const auto row = std::ranges::find_if(rows, [&](const Row& candidate) {
     return candidate.threads == threads && candidate.phase == phase && candidate.column == column;
   });
@@ -83,17 +84,21 @@ Json per_op_json(std::uint64_t total, const Row& row) {
   return row.identity.persistent ? Json(rounded(per_op(total, row))) : Json(nullptr);
 }
 
-double mean_epoch_ns(const EpochShare& epochs) {
+// A phase neither begins nor ends with an epoch: a mean over fewer would be a matter of chance.
+constexpr std::uint64_t kEnoughSteps = 10;
+
+std::optional<double> mean_epoch_ns(const EpochShare& epochs) {
+  if (epochs.steps < kEnoughSteps) return std::nullopt;
   return 1e9 * epochs.seconds / static_cast<double>(epochs.steps);
 }
 
-// Null but for buffered trees; of a clock that did not step by itself only what was asked is known.
+// Null but for buffered trees.
 void add_epochs(Json& json, const Row& row, const Plan& plan) {
   const EpochShare& epochs = row.epochs;
   const bool buffered = row.identity.buffered;
-  const bool stepped = buffered && epochs.steps > 0;
+  const auto mean = mean_epoch_ns(epochs);
   json["epoch_ns"] = buffered ? Json(plan.epoch.count()) : Json(nullptr);
-  json["epoch_mean_ns"] = stepped ? Json(std::llround(mean_epoch_ns(epochs))) : Json(nullptr);
+  json["epoch_mean_ns"] = mean ? Json(std::llround(*mean)) : Json(nullptr);
   json["epoch_worst_ns"] = epochs.worst_ns > 0 ? Json(epochs.worst_ns) : Json(nullptr);
   json["epoch_steps"] = buffered ? Json(epochs.steps) : Json(nullptr);
   json["lines_per_op"] = buffered ? Json(rounded(per_op(epochs.lines, row))) : Json(nullptr);
@@ -105,7 +110,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   Json json;
   json["index"] = row.identity.name;
   json["spec"] = row.identity.spec;
-  json["phase"] = to_string(row.phase);
+  json["phase"] = row.phase.text;
   json["threads"] = row.threads;
   json["records"] = plan.records;
   json["ops"] = row.ops;
@@ -167,7 +172,7 @@ std::vector<std::string> table_line(const Row& row, const std::vector<Row>& rows
   const auto quantile = [&](double fraction) {
     return fmt::format("{}", row.latency.quantile(fraction));
   };
-  return {std::string(to_string(row.phase)),
+  return {row.phase.text,
           fmt::format("{}", row.threads),
           row.identity.name,
           mops_text(median(row.mops)),
@@ -226,8 +231,10 @@ std::string describe_epochs(const Plan& plan, const std::vector<Row>& rows, std:
   if (!buffered) return {};
   if (plan.epoch.count() == 0) return "  epochs: none by the clock, only sync steps\n";
   const std::string asked = ms_text(static_cast<double>(plan.epoch.count()));
-  const std::string mean = epochs.steps == 0 ? "none ended while a phase ran"
-                                             : ms_text(mean_epoch_ns(epochs)) + " on average";
+  const auto mean_ns = mean_epoch_ns(epochs);
+  const std::string mean =
+      mean_ns ? ms_text(*mean_ns) + " on average"
+              : fmt::format("too few ({}) in the phases for an average", epochs.steps);
   const std::string worst =
       epochs.worst_ns == 0 ? ""
                            : ", " + ms_text(static_cast<double>(epochs.worst_ns)) + " at worst";

@@ -16,7 +16,7 @@ namespace everleaf::bench {
 struct Row {
   std::size_t column = 0;  // in Plan::indexes
   Identity identity;
-  Phase phase = Phase::load;
+  Phase phase{Phase::Kind::load};
   unsigned threads = 1;
   std::uint64_t ops = 0;            // of one repeat
   std::vector<double> mops;         // of each repeat, in order
