@@ -59,6 +59,7 @@ class TreeStore {
 
   Index<K>& face() { return index_; }
   Counters counters() const { return pool_.counters(); }
+  EpochInfo epochs() const { return pool_.epochs(); }
 
   void memory_into(Measured& measured) const {
     const Stats stats = index_.stats();
@@ -87,6 +88,7 @@ class RivalStore {
  public:
   OrderedMap<K, Map>& face() { return map_; }
   Counters counters() const { return {}; }
+  EpochInfo epochs() const { return {}; }
 
   // Nothing else allocates while a rival runs, so what malloc gave out meanwhile is the rival's.
   void memory_into(Measured& measured) const {
@@ -140,11 +142,18 @@ class ContenderOf final : public Contender {
     const Resident resident_before = resident_memory();
     const std::int64_t malloc_before = malloc_bytes();
     const Counters before = store_.counters();
+    const EpochInfo epochs_before = store_.epochs();
+    const Clock::time_point work_begin = Clock::now();
     run_threads<K>(store_.face(), job, results);
     const Clock::time_point sync_begin = Clock::now();
-    const Outcome synced = writes(job.phase) ? store_.face().sync() : Outcome::done;
+    const EpochInfo epochs_worked = store_.epochs();  // sync() steps the clock by itself
+    const Outcome synced = job.phase.writes() ? store_.face().sync() : Outcome::done;
     const double sync_seconds = seconds_between(sync_begin, Clock::now());
     measured.counters = difference(store_.counters(), before);
+    const EpochInfo epochs_after = store_.epochs();
+    measured.epochs = {epochs_worked.now - epochs_before.now,
+                       seconds_between(work_begin, sync_begin), epochs_after.worst_ns,
+                       epochs_after.lines - epochs_before.lines};
     if constexpr (requires { store_.note_growth(0); }) {
       store_.note_growth(malloc_bytes() - malloc_before);
     }
@@ -166,8 +175,8 @@ class ContenderOf final : public Contender {
     return audit_contents<K>(store_.face(), keys, live);
   }
 
-  std::string audit_updates(std::span<const std::uint64_t> sequence) override {
-    return bench::audit_updates<K>(store_.face(), sequence);
+  std::string audit_updates(const Job& job) override {
+    return bench::audit_updates<K>(store_.face(), job.sequence, job.kinds);
   }
 
  private:
@@ -176,12 +185,19 @@ class ContenderOf final : public Contender {
 };
 
 Result<Pool> make_pool(const Plan& plan, const std::filesystem::path& file) {
-  if (file.empty()) return Pool::anonymous();
   PoolOptions options;
+  options.epoch_length = plan.epoch;
+  if (file.empty()) return Pool::anonymous(options);
   options.mode = Mode::create;
   options.domain = plan.domain;
   options.emulate = plan.emulate;
   return Pool::open(file, options);
+}
+
+bool is_buffered(const std::string& spec) {
+  const std::string_view name = std::string_view(spec).substr(0, spec.find(':'));
+  const auto tree = std::ranges::find(trees(), name, &TreeInfo::name);
+  return tree != trees().end() && tree->durability == Durability::buffered;
 }
 
 bool is_bad_spec(Code code) {
@@ -208,7 +224,8 @@ std::unique_ptr<Contender> make_tree(const IndexChoice& choice, const Plan& plan
                                        pool.error().message));
   }
   Index<K> index = make_index<K>(*pool, choice.name);
-  Identity identity{choice.name, index.info().spec, pool->info().domain, true};
+  const std::string spec = index.info().spec;
+  Identity identity{choice.name, spec, pool->info().domain, true, is_buffered(spec)};
   return std::make_unique<ContenderOf<K, TreeStore<K>>>(
       std::move(identity), TreeStore<K>(file, *std::move(pool), std::move(index)));
 }
@@ -217,7 +234,7 @@ template <class K, class Map>
 std::unique_ptr<Contender> make_rival(const IndexChoice& choice) {
   const DomainChoice domain{Domain::volatile_, false, "ordinary memory"};
   return std::make_unique<ContenderOf<K, RivalStore<K, Map>>>(
-      Identity{choice.name, choice.name, domain, false}, RivalStore<K, Map>());
+      Identity{choice.name, choice.name, domain, false, false}, RivalStore<K, Map>());
 }
 
 template <class K>

@@ -1,6 +1,7 @@
 // One index under test, whatever it is: a tree in its own pool, or a volatile rival.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,6 +18,21 @@
 
 namespace everleaf::bench {
 
+// What the clock of a buffered tree's pool did; zero for everything else.
+struct EpochShare {
+  std::uint64_t steps = 0;     // while the threads worked
+  double seconds = 0;          // that they worked
+  std::uint64_t worst_ns = 0;  // longest epoch since the pool was opened
+  std::uint64_t lines = 0;     // written back in the phase, the sync() at its end included
+
+  void add(const EpochShare& other) {
+    steps += other.steps;
+    seconds += other.seconds;
+    worst_ns = std::max(worst_ns, other.worst_ns);
+    lines += other.lines;
+  }
+};
+
 // What one run of one phase gave.
 struct Measured {
   double seconds = 0;    // wall time, the sync() at the end of a phase that writes included
@@ -25,7 +41,8 @@ struct Measured {
   std::uint64_t mistakes = 0;
   Mistake first_mistake;
   bool refused = false;
-  Counters counters;               // the phase's share; zero for rivals
+  Counters counters;  // the phase's share; zero for rivals
+  EpochShare epochs;
   std::int64_t resident = 0;       // growth of the process' resident memory, in bytes
   std::int64_t resident_huge = 0;  // and of its part in huge pages
   std::uint64_t pool_bytes = 0;    // of the index after the phase
@@ -37,6 +54,7 @@ struct Identity {
   std::string spec;  // every option written out; a rival's name
   DomainChoice domain;
   bool persistent = false;  // a tree: the counters mean something
+  bool buffered = false;    // a tree with epochs
 };
 
 class Contender {
@@ -45,7 +63,7 @@ class Contender {
   virtual const Identity& identity() const = 0;
   virtual Measured run(const Job& job) = 0;
   virtual Audit audit(const KeySpace& keys, IdRange live) = 0;
-  virtual std::string audit_updates(std::span<const std::uint64_t> sequence) = 0;
+  virtual std::string audit_updates(const Job& job) = 0;
 };
 
 // Makes an empty index. `scratch` may be null if no index of the plan needs a file. Throws Failure.

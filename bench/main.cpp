@@ -21,7 +21,8 @@ void declare_options(CLI::App& app, Arguments& arguments) {
                  "Comma-separated: specs of trees (wbtree:node=512), absl-btree, std-map; "
                  "default: every tree and absl-btree");
   app.add_option("--workload", arguments.workload,
-                 "Comma-separated phases, run in this order on the same index; load comes first")
+                 "Comma-separated phases, run in this order on the same index; load comes first. "
+                 "A mix: mix:find=80:update=20 (percent; find, update, insert, scan, remove)")
       ->capture_default_str();
   app.add_option("--records", arguments.records, "Records that load inserts")
       ->capture_default_str();
@@ -34,6 +35,9 @@ void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--domain", arguments.domain,
                  "volatile, process, cache, memory or disk; default: what the directory gives");
   app.add_flag("--emulate", arguments.emulate, "Allow a domain that the directory does not give");
+  app.add_option("--epoch", arguments.epoch,
+                 "Buffered trees: length of an epoch, 1us to 10s, for example 5ms; 0: only sync "
+                 "steps; default: 50ms");
   app.add_option("--dir", arguments.dir,
                  "Where the pools go, removed afterwards; default: /dev/shm, else the system's "
                  "temporary directory");

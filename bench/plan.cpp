@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 #include <system_error>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/duration.hpp"
 #include "failure.hpp"
 
 namespace everleaf::bench {
@@ -58,16 +60,67 @@ std::vector<IndexChoice> parse_indexes(const std::string& text) {
   return indexes;
 }
 
+// "find=80" of a mix: into its place in `percent`.
+void parse_share(std::string_view part, const std::string& mix,
+                 std::array<unsigned, Phase::kKinds>& percent) {
+  const std::size_t equals = part.find('=');
+  const std::string_view name = part.substr(0, equals);
+  const auto first = Phase::kNames.begin() + 1;  // not load
+  const auto known = std::find(first, Phase::kNames.end(), name);
+  if (known == Phase::kNames.end()) {
+    refuse(fmt::format("--workload: '{}' in '{}' is no operation of a mix; there are: {}", name,
+                       mix, fmt::join(first, Phase::kNames.end(), ", ")));
+  }
+  const std::string_view digits =
+      equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1);
+  unsigned share = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), share);
+  if (error != std::errc{} || end != digits.data() + digits.size() || share < 1 || share > 100) {
+    refuse(
+        fmt::format("--workload: '{}' in '{}' gives {} no percentage from 1 to 100, as {}=20 does",
+                    part, mix, name, name));
+  }
+  unsigned& place = percent[static_cast<std::size_t>(std::distance(Phase::kNames.begin(), known))];
+  if (place != 0) refuse(fmt::format("--workload: '{}' has {} twice", mix, name));
+  place = share;
+}
+
+// "mix:find=80:update=20".
+Phase parse_mix(const std::string& text) {
+  std::array<unsigned, Phase::kKinds> percent{};
+  std::size_t colon = text.find(':');
+  if (colon == std::string::npos) {
+    refuse("--workload: a mix says how much of what, for example mix:find=80:update=20");
+  }
+  while (colon != std::string::npos) {
+    const std::size_t next = text.find(':', colon + 1);
+    parse_share(std::string_view(text).substr(colon + 1, next - colon - 1), text, percent);
+    colon = next;
+  }
+  const unsigned sum = std::accumulate(percent.begin(), percent.end(), 0U);
+  if (sum != 100) {
+    refuse(fmt::format("--workload: the percentages of '{}' add up to {}, not to 100", text, sum));
+  }
+  return {text, percent};
+}
+
+Phase parse_phase(const std::string& name) {
+  if (name.substr(0, name.find(':')) == "mix") return parse_mix(name);
+  const auto known = std::ranges::find(Phase::kNames, name);
+  if (known == Phase::kNames.end()) {
+    refuse(
+        fmt::format("unknown workload '{}'; there are: {}, and mixes such as "
+                    "mix:find=80:update=20",
+                    name, fmt::join(Phase::kNames, ", ")));
+  }
+  return static_cast<Phase::Kind>(std::distance(Phase::kNames.begin(), known));
+}
+
 std::vector<Phase> parse_phases(const std::string& text) {
   std::vector<Phase> phases;
   for (const std::string& name : split_list(text, "--workload")) {
-    const auto known = std::ranges::find(kPhaseNames, name);
-    if (known == kPhaseNames.end()) {
-      refuse(
-          fmt::format("unknown workload '{}'; there are: {}", name, fmt::join(kPhaseNames, ", ")));
-    }
-    phases.push_back(static_cast<Phase>(std::distance(kPhaseNames.begin(), known)));
-    if (phases.back() == Phase::load && phases.size() > 1) {
+    phases.push_back(parse_phase(name));
+    if (phases.back().kind == Phase::Kind::load && phases.size() > 1) {
       refuse("--workload: load fills an empty index, so it must come first");
     }
   }
@@ -87,6 +140,13 @@ std::vector<unsigned> parse_threads(const std::string& text) {
     counts.push_back(count);
   }
   return counts;
+}
+
+std::chrono::nanoseconds choose_epoch(const std::string& text) {
+  if (text.empty()) return PoolOptions{}.epoch_length;
+  const auto length = cli::parse_epoch(text);
+  if (!length) refuse(fmt::format("--epoch: '{}' is not {}", text, cli::kEpochForm));
+  return *length;
 }
 
 std::filesystem::path choose_dir(const std::string& text) {
@@ -113,15 +173,22 @@ void check_numbers(const Arguments& arguments) {
 // A phase that takes existing keys needs some.
 void check_order(const Plan& plan) {
   std::uint64_t live = plan.records;
-  for (const Phase phase : plan.phases) {
-    if (live == 0 && phase != Phase::insert) {
+  for (const Phase& phase : plan.phases) {
+    if (live == 0 && phase.kind != Phase::Kind::insert) {
       refuse(
           fmt::format("--workload: remove leaves nothing for {}; choose fewer --ops than "
                       "--records, or another order",
-                      to_string(phase)));
+                      phase.text));
     }
-    if (phase == Phase::insert) live += plan.ops;
-    if (phase == Phase::remove) live -= ops_of(plan, phase, live);
+    const Counts counts = counts_of(plan, phase, live);
+    const std::uint64_t removes = count_of(counts, Phase::Kind::remove);
+    if (phase.kind == Phase::Kind::mix && removes >= live) {
+      refuse(
+          fmt::format("--workload: '{}' would remove all of the {} records that it meets; choose "
+                      "fewer --ops",
+                      phase.text, live));
+    }
+    live += count_of(counts, Phase::Kind::insert) - removes;
   }
 }
 
@@ -165,9 +232,19 @@ Distribution parse_distribution(std::string_view text) {
                   text));
 }
 
-std::uint64_t ops_of(const Plan& plan, Phase phase, std::uint64_t live) {
-  if (phase == Phase::load) return plan.records;
-  return phase == Phase::remove ? std::min(plan.ops, live) : plan.ops;
+Counts counts_of(const Plan& plan, const Phase& phase, std::uint64_t live) {
+  std::uint64_t ops = plan.ops;
+  if (phase.kind == Phase::Kind::load) ops = plan.records;
+  if (phase.kind == Phase::Kind::remove) ops = std::min(plan.ops, live);
+  Counts counts{};
+  std::uint64_t percent = 0;
+  std::uint64_t done = 0;
+  for (std::size_t kind = 0; kind < counts.size(); ++kind) {
+    percent += phase.percent[kind];
+    counts[kind] = ops * percent / 100 - done;
+    done += counts[kind];
+  }
+  return counts;
 }
 
 Plan make_plan(const Arguments& arguments) {
@@ -187,6 +264,7 @@ Plan make_plan(const Arguments& arguments) {
     }
   }
   plan.emulate = arguments.emulate;
+  plan.epoch = choose_epoch(arguments.epoch);
   plan.dir = choose_dir(arguments.dir);
   plan.repeat = static_cast<unsigned>(arguments.repeat);
   plan.json = arguments.json;

@@ -2,27 +2,45 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <everleaf/index.hpp>
 
 namespace everleaf::bench {
 
-enum class Phase : std::uint8_t { load, find, update, insert, scan, remove };
-inline constexpr std::array<std::string_view, 6> kPhaseNames = {"load",   "find", "update",
-                                                                "insert", "scan", "remove"};
-inline std::string_view to_string(Phase phase) {
-  return kPhaseNames[static_cast<std::size_t>(phase)];
-}
-inline bool writes(Phase phase) {
-  return phase != Phase::find && phase != Phase::scan;
-}
+// Operations of one kind, or a mix of them.
+struct Phase {
+  enum class Kind : std::uint8_t { load, find, update, insert, scan, remove, mix };
+  static constexpr std::size_t kKinds = 6;  // of operations
+  static constexpr std::array<std::string_view, kKinds> kNames = {"load",   "find", "update",
+                                                                  "insert", "scan", "remove"};
+
+  Kind kind;
+  std::string text;                           // as it is asked for
+  std::array<unsigned, kKinds> percent = {};  // of the operations, by kind
+
+  // All operations of one kind, not mix.
+  Phase(Kind k) : kind(k), text(kNames[static_cast<std::size_t>(k)]) {
+    percent[static_cast<std::size_t>(k)] = 100;
+  }
+  // "mix:find=80:update=20" after it was parsed.
+  Phase(std::string mix_text, const std::array<unsigned, kKinds>& shares)
+      : kind(Kind::mix), text(std::move(mix_text)), percent(shares) {}
+
+  [[nodiscard]] bool has(Kind k) const { return percent[static_cast<std::size_t>(k)] > 0; }
+  [[nodiscard]] bool writes() const {
+    return has(Kind::load) || has(Kind::update) || has(Kind::insert) || has(Kind::remove);
+  }
+  bool operator==(const Phase&) const = default;
+};
 
 struct Distribution {
   enum class Kind : std::uint8_t { uniform, zipf, latest, ascending, descending };
@@ -55,6 +73,7 @@ struct Arguments {
   std::string distribution = "uniform";
   std::string domain;
   bool emulate = false;
+  std::string epoch;
   std::string dir;
   std::uint64_t repeat = 3;
   std::string json;
@@ -72,6 +91,7 @@ struct Plan {
   Distribution distribution;
   std::optional<Domain> domain;  // nullopt: what the library detects
   bool emulate = false;
+  std::chrono::nanoseconds epoch = PoolOptions{}.epoch_length;  // of buffered trees
   std::filesystem::path dir;
   unsigned repeat = 1;
   std::string json;  // empty: no file
@@ -85,7 +105,12 @@ Plan make_plan(const Arguments& arguments);
 
 Distribution parse_distribution(std::string_view text);
 
-// Operations of a phase that meets `live` records: unique keys limit `remove`.
-std::uint64_t ops_of(const Plan& plan, Phase phase, std::uint64_t live);
+// Operations of a phase that meets `live` records, by kind. Unique keys limit `remove`; those of a
+// mix add up to --ops, each within one of its percentage.
+using Counts = std::array<std::uint64_t, Phase::kKinds>;
+Counts counts_of(const Plan& plan, const Phase& phase, std::uint64_t live);
+inline std::uint64_t count_of(const Counts& counts, Phase::Kind kind) {
+  return counts[static_cast<std::size_t>(kind)];
+}
 
 }  // namespace everleaf::bench

@@ -50,7 +50,8 @@ std::uint64_t clock_cost_ns() {
   return static_cast<std::uint64_t>(costs[costs.size() / 2]);
 }
 
-const Row* find(const std::vector<Row>& rows, unsigned threads, Phase phase, std::size_t column) {
+const Row* find(const std::vector<Row>& rows, unsigned threads, const Phase& phase,
+                std::size_t column) {
   const auto row = std::ranges::find_if(rows, [&](const Row& candidate) {
     return candidate.threads == threads && candidate.phase == phase && candidate.column == column;
   });
@@ -83,13 +84,33 @@ Json per_op_json(std::uint64_t total, const Row& row) {
   return row.identity.persistent ? Json(rounded(per_op(total, row))) : Json(nullptr);
 }
 
+// A phase neither begins nor ends with an epoch: a mean over fewer would be a matter of chance.
+constexpr std::uint64_t kEnoughSteps = 10;
+
+std::optional<double> mean_epoch_ns(const EpochShare& epochs) {
+  if (epochs.steps < kEnoughSteps) return std::nullopt;
+  return 1e9 * epochs.seconds / static_cast<double>(epochs.steps);
+}
+
+// Null but for buffered trees.
+void add_epochs(Json& json, const Row& row, const Plan& plan) {
+  const EpochShare& epochs = row.epochs;
+  const bool buffered = row.identity.buffered;
+  const auto mean = mean_epoch_ns(epochs);
+  json["epoch_ns"] = buffered ? Json(plan.epoch.count()) : Json(nullptr);
+  json["epoch_mean_ns"] = mean ? Json(std::llround(*mean)) : Json(nullptr);
+  json["epoch_worst_ns"] = epochs.worst_ns > 0 ? Json(epochs.worst_ns) : Json(nullptr);
+  json["epoch_steps"] = buffered ? Json(epochs.steps) : Json(nullptr);
+  json["lines_per_op"] = buffered ? Json(rounded(per_op(epochs.lines, row))) : Json(nullptr);
+}
+
 Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   const Ratios ratios = ratios_of(row, rows, plan);
   const auto [least, most] = std::ranges::minmax(row.mops);
   Json json;
   json["index"] = row.identity.name;
   json["spec"] = row.identity.spec;
-  json["phase"] = to_string(row.phase);
+  json["phase"] = row.phase.text;
   json["threads"] = row.threads;
   json["records"] = plan.records;
   json["ops"] = row.ops;
@@ -125,6 +146,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["fences_per_op"] = per_op_json(row.counters.fences, row);
   json["words_per_op"] = per_op_json(row.counters.bytes_written / 8, row);
   json["heap_words_per_op"] = per_op_json(row.counters.heap_bytes_written / 8, row);
+  add_epochs(json, row, plan);
   json["pool_bytes_per_key"] = rounded(row.pool_bytes_per_key);
   json["dram_bytes_per_key"] = rounded(row.dram_bytes_per_key);
   return json;
@@ -150,7 +172,7 @@ std::vector<std::string> table_line(const Row& row, const std::vector<Row>& rows
   const auto quantile = [&](double fraction) {
     return fmt::format("{}", row.latency.quantile(fraction));
   };
-  return {std::string(to_string(row.phase)),
+  return {row.phase.text,
           fmt::format("{}", row.threads),
           row.identity.name,
           mops_text(median(row.mops)),
@@ -192,7 +214,34 @@ std::string align(const std::vector<std::vector<std::string>>& lines) {
   return text;
 }
 
-// One line for each index: what it survives and what pages it lies in.
+// 1,234,567 ns -> "1.235 ms"
+std::string ms_text(double ns) {
+  return fmt::format("{:.3f} ms", ns / 1e6);
+}
+
+// Over all rows of a buffered index; empty for the others.
+std::string describe_epochs(const Plan& plan, const std::vector<Row>& rows, std::size_t column) {
+  EpochShare epochs;
+  bool buffered = false;
+  for (const Row& row : rows) {
+    if (row.column != column || !row.identity.buffered) continue;
+    buffered = true;
+    epochs.add(row.epochs);
+  }
+  if (!buffered) return {};
+  if (plan.epoch.count() == 0) return "  epochs: none by the clock, only sync steps\n";
+  const std::string asked = ms_text(static_cast<double>(plan.epoch.count()));
+  const auto mean_ns = mean_epoch_ns(epochs);
+  const std::string mean =
+      mean_ns ? ms_text(*mean_ns) + " on average"
+              : fmt::format("too few ({}) in the phases for an average", epochs.steps);
+  const std::string worst =
+      epochs.worst_ns == 0 ? ""
+                           : ", " + ms_text(static_cast<double>(epochs.worst_ns)) + " at worst";
+  return fmt::format("  epochs: {} asked, {}{}\n", asked, mean, worst);
+}
+
+// For each index: what it survives, what pages it lies in, how long its epochs were.
 std::string describe_indexes(const Plan& plan, const std::vector<Row>& rows) {
   std::string text;
   for (std::size_t column = 0; column < plan.indexes.size(); ++column) {
@@ -205,10 +254,11 @@ std::string describe_indexes(const Plan& plan, const std::vector<Row>& rows) {
       text += fmt::format("{}: left out{}\n", choice.name, note);
       continue;
     }
-    const auto& [name, spec, domain, persistent] = row->identity;
+    const auto& [name, spec, domain, persistent, buffered] = row->identity;
     text += fmt::format("{}: domain {}{} ({}), {:.0f} % of its memory in huge pages{}\n", spec,
                         to_string(domain.domain), domain.emulated ? ", emulated" : "",
                         domain.reason, 100 * huge_share(*row), note);
+    text += describe_epochs(plan, rows, column);
   }
   return text;
 }

@@ -31,7 +31,9 @@ class Runner {
   explicit Runner(const Plan& plan)
       : plan_(plan), keys_(key_order(plan.distribution), plan.seed), phases_(plan.phases) {
     // Every other phase needs records; a load that was not asked for is not reported.
-    if (phases_.front() != Phase::load) phases_.insert(phases_.begin(), Phase::load);
+    if (phases_.front().kind != Phase::Kind::load) {
+      phases_.insert(phases_.begin(), Phase::Kind::load);
+    }
     const auto file = [&](const IndexChoice& choice) { return needs_file(plan, choice); };
     if (std::ranges::any_of(plan.indexes, file)) scratch_.emplace(plan.dir);
     make_rows();
@@ -53,7 +55,7 @@ class Runner {
  private:
   void make_rows() {
     for (const unsigned threads : plan_.threads) {
-      for (const Phase phase : plan_.phases) {
+      for (const Phase& phase : plan_.phases) {
         for (std::size_t column = 0; column < plan_.indexes.size(); ++column) {
           if (!takes_part(plan_.indexes[column], threads)) continue;
           Row& row = rows_.emplace_back();
@@ -66,7 +68,7 @@ class Runner {
   }
 
   // Null for a load that was not asked for.
-  Row* find_row(unsigned threads, Phase phase, std::size_t column) {
+  Row* find_row(unsigned threads, const Phase& phase, std::size_t column) {
     const auto row = std::ranges::find_if(rows_, [&](const Row& candidate) {
       return candidate.threads == threads && candidate.phase == phase && candidate.column == column;
     });
@@ -89,16 +91,20 @@ class Runner {
     IdRange live;
     std::uint64_t last_key = 0;
     for (std::size_t step = 0; step < phases_.size(); ++step) {
-      const Phase phase = phases_[step];
+      const Phase& phase = phases_[step];
       const std::uint64_t seed = mix(plan_.seed + kGolden * (1 + repeat * phases_.size() + step));
-      const std::vector<std::uint64_t> sequence = make_sequence(phase, plan_, keys_, live, seed);
+      const Sequence sequence = make_sequence(phase, plan_, keys_, live, seed);
       const IdRange after = live_after(phase, plan_, live);
+      if (phase.kind == Phase::Kind::mix) {  // which may remove the largest key that there was
+        last_key = largest_key(keys_, live_throughout(phase, plan_, live));
+      }
       const Job job{phase,
-                    sequence,
+                    sequence.keys,
                     threads,
-                    sequence.size() <= kTimeAllUpTo ? 1 : kSampleEvery,
+                    sequence.keys.size() <= kTimeAllUpTo ? 1 : kSampleEvery,
                     plan_.scan_length,
-                    last_key};
+                    last_key,
+                    sequence.kinds};
       std::ranges::rotate(entrants, entrants.begin() + 1);
       for (Entrant& entrant : entrants) {
         show_progress(repeat, job, entrant);
@@ -115,19 +121,19 @@ class Runner {
     Contender& contender = *entrant.contender;
     const Measured measured = contender.run(job);
     const std::string where = fmt::format("{}, {} with {} thread(s)", contender.identity().name,
-                                          to_string(job.phase), job.threads);
+                                          job.phase.text, job.threads);
     refuse_mistakes(measured, job, where);
     std::uint64_t last_key = job.last_key;
-    if (writes(job.phase)) {
+    if (job.phase.writes()) {
       const Audit audit = contender.audit(keys_, live);
       if (!audit.problem.empty()) fail_wrong(where, audit.problem);
       last_key = audit.last_key;
     }
-    if (job.phase == Phase::update) {
-      const std::string problem = contender.audit_updates(job.sequence);
+    if (job.phase.has(Phase::Kind::update)) {
+      const std::string problem = contender.audit_updates(job);
       if (!problem.empty()) fail_wrong(where, problem);
     }
-    if (job.phase == Phase::load) {
+    if (job.phase.kind == Phase::Kind::load) {
       entrant.resident = measured.resident;
       entrant.resident_huge = measured.resident_huge;
     }
@@ -137,8 +143,8 @@ class Runner {
     return last_key;
   }
 
-  void add(Row& row, const Measured& measured, const Job& job, const Entrant& entrant,
-           IdRange live) {
+  static void add(Row& row, const Measured& measured, const Job& job, const Entrant& entrant,
+                  IdRange live) {
     const auto ops = static_cast<double>(job.sequence.size());
     row.identity = entrant.contender->identity();
     row.ops = job.sequence.size();
@@ -150,6 +156,7 @@ class Runner {
     row.counters.heap_bytes_written += measured.counters.heap_bytes_written;
     row.counters.flushes += measured.counters.flushes;
     row.counters.fences += measured.counters.fences;
+    row.epochs.add(measured.epochs);
     const auto keys = static_cast<double>(std::max<std::uint64_t>(live.size(), 1));
     row.pool_bytes_per_key = static_cast<double>(measured.pool_bytes) / keys;
     row.dram_bytes_per_key = static_cast<double>(measured.dram_bytes) / keys;
@@ -179,7 +186,7 @@ class Runner {
   void show_progress(unsigned repeat, const Job& job, const Entrant& entrant) const {
     if (!show_progress_) return;
     fmt::print(stderr, "\r\x1b[Krepeat {}/{}, {} thread(s), {}: {}", repeat + 1, plan_.repeat,
-               job.threads, to_string(job.phase), entrant.contender->identity().name);
+               job.threads, job.phase.text, entrant.contender->identity().name);
     std::fflush(stderr);
   }
 

@@ -16,7 +16,7 @@ namespace everleaf::bench {
 struct Row {
   std::size_t column = 0;  // in Plan::indexes
   Identity identity;
-  Phase phase = Phase::load;
+  Phase phase{Phase::Kind::load};
   unsigned threads = 1;
   std::uint64_t ops = 0;            // of one repeat
   std::vector<double> mops;         // of each repeat, in order
@@ -24,6 +24,7 @@ struct Row {
   Histogram latency;                // of all repeats
   std::uint64_t latency_every = 1;  // one operation in so many was timed
   Counters counters;                // sums over all repeats
+  EpochShare epochs;                // likewise; the worst of all
   double pool_bytes_per_key = 0;    // after the phase, in the last repeat
   double dram_bytes_per_key = 0;
   std::int64_t resident = 0;       // what the loads added to the resident memory, in bytes

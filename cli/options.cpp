@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "duration.hpp"
 #include "text.hpp"
 
 namespace everleaf::cli {
@@ -52,6 +53,18 @@ void Command::size(const std::string& name, std::uint64_t& target, const std::st
     target = *size;
   };
   command_->add_option_function<std::string>(name, read, help)->type_name("SIZE");
+}
+
+void Command::epoch(const std::string& name, std::chrono::nanoseconds& target,
+                    const std::string& help) {
+  const auto read = [name, &target](const std::string& text) {
+    const auto length = parse_epoch(text);
+    if (!length) {
+      throw CLI::ValidationError(name, fmt::format("{} is not {}", in_quotes(text), kEpochForm));
+    }
+    target = *length;
+  };
+  command_->add_option_function<std::string>(name, read, help)->type_name("LENGTH");
 }
 
 void Command::flag(const std::string& name, bool& target, const std::string& help) {

@@ -2,6 +2,7 @@
 // takes seconds to compile. Targets must live until the command has run.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -28,6 +29,8 @@ class Command {
   void number(const std::string& name, std::uint64_t& target, const std::string& help);
   // A number with an optional suffix K, M, G or T.
   void size(const std::string& name, std::uint64_t& target, const std::string& help);
+  // A number and its unit, or 0 (duration.hpp).
+  void epoch(const std::string& name, std::chrono::nanoseconds& target, const std::string& help);
   void flag(const std::string& name, bool& target, const std::string& help);
   // Of these options declared before: the first goes with none of the others.
   void excludes(const std::string& name, std::initializer_list<std::string> others);

@@ -24,6 +24,7 @@ PoolOptions options_of(const TableArguments& arguments, Mode mode) {
   PoolOptions options;
   options.mode = mode;
   options.emulate = arguments.emulate;
+  options.epoch_length = arguments.epoch;
   options.max_bytes = arguments.max_bytes;
   if (arguments.domain.empty()) return options;
   options.domain = parse_domain(arguments.domain);
@@ -70,6 +71,9 @@ void add_domain(Command& command, TableArguments& arguments) {
                  "process, cache, memory or disk; default: what the device gives");
   command.flag("--emulate", arguments.emulate,
                "Allow a domain that the device does not give, to measure it");
+  command.epoch("--epoch", arguments.epoch,
+                "Buffered trees: length of an epoch, 1us to 10s, for example 5ms; 0: only sync "
+                "steps; default: 50ms");
   command.size("--max-bytes", arguments.max_bytes,
                "Cap on the file's size, for example 512M; default: as far as the disk goes");
 }

@@ -1,6 +1,7 @@
 // Opening a pool and one of its indexes as the command line says.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -20,12 +21,14 @@ struct TableArguments {
   std::string domain;
   bool emulate = false;
   std::uint64_t max_bytes = 0;
+  std::chrono::nanoseconds epoch = PoolOptions{}.epoch_length;
   bool escaped = false;
 };
 
 void add_pool(Command& command, TableArguments& arguments);
 void add_table(Command& command, TableArguments& arguments);
-void add_domain(Command& command, TableArguments& arguments);    // --domain --emulate --max-bytes
+// --domain --emulate --epoch --max-bytes
+void add_domain(Command& command, TableArguments& arguments);
 void add_creation(Command& command, TableArguments& arguments);  // --keys --index
 void add_escaped(Command& command, TableArguments& arguments);
 

@@ -25,6 +25,8 @@ enum class Fault {
   forgets_a_remove,
   scans_short,
   scans_from_the_next,
+  wrong_finds,
+  loses_a_late_insert,
   runs_full,
 };
 
@@ -37,6 +39,7 @@ class FaultyMap {
     const std::uint64_t turn = ++inserts_;
     if (fault_ == Fault::runs_full && turn > 300) return Outcome::out_of_space;
     if (fault_ == Fault::loses_an_insert && turn == 300) return Outcome::done;
+    if (fault_ == Fault::loses_a_late_insert && turn == 1050) return Outcome::done;
     return map_.insert(key, fault_ == Fault::wrong_value && turn == 300 ? ~value : value);
   }
   Outcome update(K key, std::uint64_t value) {
@@ -45,7 +48,11 @@ class FaultyMap {
   Outcome remove(K key) {
     return fault_ == Fault::forgets_a_remove && ++removes_ == 7 ? Outcome::done : map_.remove(key);
   }
-  Lookup find(K key) const { return fault_ == Fault::finds_nothing ? Lookup{} : map_.find(key); }
+  Lookup find(K key) const {
+    if (fault_ == Fault::finds_nothing) return {};
+    return fault_ == Fault::wrong_finds && ++finds_ == 7 ? Lookup{Outcome::done, 7}
+                                                         : map_.find(key);
+  }
   Outcome scan(K from, std::size_t limit, std::vector<Entry<K>>& out) const {
     if (fault_ == Fault::scans_short && limit < 100) return map_.scan(from, limit / 2, out);
     map_.scan(from, limit + 1, out);
@@ -59,11 +66,16 @@ class FaultyMap {
   Fault fault_;
   std::uint64_t inserts_ = 0;
   std::uint64_t removes_ = 0;
+  mutable std::uint64_t finds_ = 0;
 };
+
+const std::vector<Phase> kPlainPhases = {Phase::Kind::load,   Phase::Kind::find,
+                                         Phase::Kind::update, Phase::Kind::insert,
+                                         Phase::Kind::scan,   Phase::Kind::remove};
 
 // The first phase at which something is noticed; empty: nothing is.
 template <class K>
-std::string noticed_at(Fault fault) {
+std::string noticed_at(Fault fault, const std::vector<Phase>& phases = kPlainPhases) {
   Plan plan;
   plan.records = 1000;
   plan.ops = 500;
@@ -71,18 +83,21 @@ std::string noticed_at(Fault fault) {
   FaultyMap<K> map(fault);
   IdRange live;
   std::uint64_t last_key = 0;
-  for (const Phase phase :
-       {Phase::load, Phase::find, Phase::update, Phase::insert, Phase::scan, Phase::remove}) {
-    const std::vector<std::uint64_t> sequence = make_sequence(phase, plan, keys, live, 1);
+  for (const Phase& phase : phases) {
+    const Sequence sequence = make_sequence(phase, plan, keys, live, 1);
+    if (phase.kind == Phase::Kind::mix) {
+      last_key = largest_key(keys, live_throughout(phase, plan, live));
+    }
     live = live_after(phase, plan, live);
     std::array<WorkerResult, 1> results;
-    run_threads<K>(map, Job{phase, sequence, 1, 1, 20, last_key}, results);
-    if (results[0].mistakes > 0) {
-      return std::string(to_string(phase)) + (results[0].refused ? " refused" : "");
-    }
+    run_threads<K>(map, Job{phase, sequence.keys, 1, 1, 20, last_key, sequence.kinds}, results);
+    if (results[0].mistakes > 0) return phase.text + (results[0].refused ? " refused" : "");
     const Audit audit = audit_contents<K>(map, keys, live);
-    if (!audit.problem.empty()) return std::string(to_string(phase)) + " audit";
-    if (phase == Phase::update && !audit_updates<K>(map, sequence).empty()) return "update audit";
+    if (!audit.problem.empty()) return phase.text + " audit";
+    if (phase.has(Phase::Kind::update) &&
+        !audit_updates<K>(map, sequence.keys, sequence.kinds).empty()) {
+      return phase.text + " update audit";
+    }
     last_key = audit.last_key;
   }
   return {};
@@ -98,11 +113,31 @@ TYPED_TEST(Canary, EveryFaultIsNoticed) {
   EXPECT_EQ(noticed_at<TypeParam>(Fault::loses_an_insert), "load audit");
   EXPECT_EQ(noticed_at<TypeParam>(Fault::wrong_value), "load audit");
   EXPECT_EQ(noticed_at<TypeParam>(Fault::finds_nothing), "find");
-  EXPECT_EQ(noticed_at<TypeParam>(Fault::forgets_updates), "update audit");
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::wrong_finds), "find");
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::forgets_updates), "update update audit");
   EXPECT_EQ(noticed_at<TypeParam>(Fault::forgets_a_remove), "remove audit");
   EXPECT_EQ(noticed_at<TypeParam>(Fault::scans_short), "scan");
   EXPECT_EQ(noticed_at<TypeParam>(Fault::scans_from_the_next), "scan");
+  EXPECT_EQ(noticed_at<TypeParam>(Fault::loses_a_late_insert), "insert audit");
   EXPECT_EQ(noticed_at<TypeParam>(Fault::runs_full), "load refused");
+}
+
+// Each fault in a mix that has its operation, 500 operations on 1000 records.
+TYPED_TEST(Canary, EveryFaultIsNoticedInAMix) {
+  const auto noticed = [](Fault fault, const std::string& mix) {
+    Arguments arguments;
+    arguments.workload = "load," + mix;
+    return noticed_at<TypeParam>(fault, make_plan(arguments).phases);
+  };
+  const std::string all = "mix:find=30:update=20:insert=20:remove=10:scan=20";
+  EXPECT_EQ(noticed(Fault::none, all), "");
+  EXPECT_EQ(noticed(Fault::finds_nothing, all), all);
+  EXPECT_EQ(noticed(Fault::wrong_finds, all), all);
+  EXPECT_EQ(noticed(Fault::forgets_updates, all), all + " update audit");
+  EXPECT_EQ(noticed(Fault::forgets_a_remove, all), all + " audit");
+  EXPECT_EQ(noticed(Fault::scans_short, all), all);
+  EXPECT_EQ(noticed(Fault::scans_from_the_next, all), all);
+  EXPECT_EQ(noticed(Fault::loses_a_late_insert, all), all + " audit");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Permutations, distributions and sequences. All seeds are fixed: no luck involved.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -150,17 +151,17 @@ TEST(Value, BelongsToItsKeyAlone) {
   EXPECT_NE(value_of(42, 0), value_of(42, 1));
 }
 
-class Sequence : public testing::TestWithParam<const char*> {
+class Sequences : public testing::TestWithParam<const char*> {
  protected:
-  Sequence() : keys_(KeyOrder::scattered, 0) {
+  Sequences() : keys_(KeyOrder::scattered, 0) {
     plan_.distribution = parse_distribution(GetParam());
     plan_.records = 1000;
     plan_.ops = 300;
     keys_ = KeySpace(key_order(plan_.distribution), 4);
   }
 
-  std::vector<std::uint64_t> ids(Phase phase) const {
-    std::vector<std::uint64_t> ids = make_sequence(phase, plan_, keys_, kLive, 8);
+  std::vector<std::uint64_t> ids(const Phase& phase) const {
+    std::vector<std::uint64_t> ids = make_sequence(phase, plan_, keys_, kLive, 8).keys;
     for (std::uint64_t& id : ids) id = keys_.id_of(id);
     return ids;
   }
@@ -170,32 +171,32 @@ class Sequence : public testing::TestWithParam<const char*> {
   KeySpace keys_;
 };
 
-TEST_P(Sequence, InsertTakesNewRecordsOnce) {
-  const std::vector<std::uint64_t> inserted = ids(Phase::insert);
+TEST_P(Sequences, InsertTakesNewRecordsOnce) {
+  const std::vector<std::uint64_t> inserted = ids(Phase::Kind::insert);
   const std::set<std::uint64_t> unique(inserted.begin(), inserted.end());
   EXPECT_EQ(unique.size(), 300U);
   EXPECT_EQ(*unique.begin(), 1100U);
   EXPECT_EQ(*unique.rbegin(), 1399U);
-  EXPECT_EQ(live_after(Phase::insert, plan_, kLive).end, 1400U);
+  EXPECT_EQ(live_after(Phase::Kind::insert, plan_, kLive).end, 1400U);
 }
 
-TEST_P(Sequence, RemoveTakesOldRecordsOnce) {
-  const std::vector<std::uint64_t> removed = ids(Phase::remove);
+TEST_P(Sequences, RemoveTakesOldRecordsOnce) {
+  const std::vector<std::uint64_t> removed = ids(Phase::Kind::remove);
   const std::set<std::uint64_t> unique(removed.begin(), removed.end());
   EXPECT_EQ(unique.size(), 300U);
   EXPECT_EQ(*unique.begin(), 100U);
   EXPECT_EQ(*unique.rbegin(), 399U);
-  EXPECT_EQ(live_after(Phase::remove, plan_, kLive).first, 400U);
+  EXPECT_EQ(live_after(Phase::Kind::remove, plan_, kLive).first, 400U);
 }
 
-TEST_P(Sequence, RemoveTakesNoMoreThanThereIs) {
+TEST_P(Sequences, RemoveTakesNoMoreThanThereIs) {
   plan_.ops = 5000;
-  EXPECT_EQ(ids(Phase::remove).size(), 1000U);
-  EXPECT_EQ(live_after(Phase::remove, plan_, kLive).size(), 0U);
+  EXPECT_EQ(ids(Phase::Kind::remove).size(), 1000U);
+  EXPECT_EQ(live_after(Phase::Kind::remove, plan_, kLive).size(), 0U);
 }
 
-TEST_P(Sequence, ReadersTakeLiveRecords) {
-  for (const Phase phase : {Phase::find, Phase::update, Phase::scan}) {
+TEST_P(Sequences, ReadersTakeLiveRecords) {
+  for (const Phase::Kind phase : {Phase::Kind::find, Phase::Kind::update, Phase::Kind::scan}) {
     const std::vector<std::uint64_t> chosen = ids(phase);
     EXPECT_EQ(chosen.size(), 300U);
     EXPECT_TRUE(std::ranges::all_of(chosen, [](std::uint64_t id) { return kLive.contains(id); }));
@@ -205,12 +206,57 @@ TEST_P(Sequence, ReadersTakeLiveRecords) {
   }
 }
 
-TEST_P(Sequence, SameSeedSameSequence) {
-  EXPECT_EQ(ids(Phase::find), ids(Phase::find));
-  EXPECT_EQ(ids(Phase::remove), ids(Phase::remove));
+TEST_P(Sequences, AMixKeepsItsSharesAndItsPromises) {
+  plan_.ops = 997;  // no share of it is a whole number
+  const Phase mix("mix", {0, 30, 20, 25, 15, 10});
+  const Sequence sequence = make_sequence(mix, plan_, keys_, kLive, 8);
+  const IdRange throughout = live_throughout(mix, plan_, kLive);
+  const IdRange after = live_after(mix, plan_, kLive);
+  const Counts counts = counts_of(plan_, mix, kLive.size());
+  ASSERT_EQ(sequence.keys.size(), 997U);
+  ASSERT_EQ(sequence.kinds.size(), 997U);
+  Counts seen{};
+  IdRange live = kLive;
+  for (std::size_t i = 0; i < sequence.keys.size(); ++i) {
+    const std::uint64_t id = keys_.id_of(sequence.keys[i]);
+    ++seen[static_cast<std::size_t>(sequence.kinds[i])];
+    switch (sequence.kinds[i]) {
+      case Phase::Kind::insert:
+        ASSERT_EQ(id, live.end++);
+        break;
+      case Phase::Kind::remove:
+        ASSERT_EQ(id, live.first++);
+        break;
+      default:
+        ASSERT_TRUE(throughout.contains(id)) << id;
+    }
+  }
+  EXPECT_EQ(seen, counts);
+  for (std::size_t kind = 0; kind < seen.size(); ++kind) {
+    EXPECT_NEAR(static_cast<double>(seen[kind]), 9.97 * mix.percent[kind], 1);
+  }
+  EXPECT_EQ(live.first, after.first);
+  EXPECT_EQ(live.end, after.end);
+  EXPECT_EQ(throughout.first, after.first);
+  EXPECT_EQ(throughout.end, kLive.end);
+  EXPECT_EQ(make_sequence(mix, plan_, keys_, kLive, 8).kinds, sequence.kinds);
+  EXPECT_NE(make_sequence(mix, plan_, keys_, kLive, 9).kinds, sequence.kinds);
 }
 
-INSTANTIATE_TEST_SUITE_P(Distributions, Sequence,
+TEST_P(Sequences, TheLargestKeyIsThatOfARecord) {
+  const std::uint64_t largest = largest_key(keys_, kLive);
+  EXPECT_TRUE(kLive.contains(keys_.id_of(largest)));
+  for (std::uint64_t id = kLive.first; id < kLive.end; ++id) {
+    ASSERT_LE(keys_.key_of(id), largest);
+  }
+}
+
+TEST_P(Sequences, SameSeedSameSequence) {
+  EXPECT_EQ(ids(Phase::Kind::find), ids(Phase::Kind::find));
+  EXPECT_EQ(ids(Phase::Kind::remove), ids(Phase::Kind::remove));
+}
+
+INSTANTIATE_TEST_SUITE_P(Distributions, Sequences,
                          testing::Values("uniform", "zipf:0.99", "latest:0.99", "ascending",
                                          "descending"));
 
@@ -220,10 +266,30 @@ std::vector<double> hits_of(const char* distribution, IdRange live, std::uint64_
   plan.ops = ops;
   const KeySpace keys(KeyOrder::scattered, 4);
   std::vector<double> hits(live.size());
-  for (const std::uint64_t key : make_sequence(Phase::find, plan, keys, live, 8)) {
+  for (const std::uint64_t key : make_sequence(Phase::Kind::find, plan, keys, live, 8).keys) {
     hits[keys.id_of(key) - live.first] += 1;
   }
   return hits;
+}
+
+// Kinds must not come in blocks: each tenth of the sequence has its share of each, within five
+// standard deviations.
+TEST(Kinds, OfAMixAreSpreadEvenly) {
+  Plan plan;
+  plan.ops = 100'000;
+  const KeySpace keys(KeyOrder::scattered, 4);
+  const Phase mix("mix", {0, 76, 0, 19, 0, 5});
+  const Sequence sequence = make_sequence(mix, plan, keys, {0, 100'000}, 8);
+  for (std::size_t part = 0; part < 10; ++part) {
+    std::array<double, Phase::kKinds> counts{};
+    for (std::size_t i = 0; i < 10'000; ++i) {
+      counts[static_cast<std::size_t>(sequence.kinds[10'000 * part + i])] += 1;
+    }
+    for (std::size_t kind = 0; kind < counts.size(); ++kind) {
+      const double share = mix.percent[kind] / 100.0;
+      EXPECT_NEAR(counts[kind], 10'000 * share, 5 * std::sqrt(10'000 * share * (1 - share)));
+    }
+  }
 }
 
 // 1000 bins, 1,000,000 draws: chi-square has mean 999 and deviation 45.

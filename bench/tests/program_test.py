@@ -18,7 +18,8 @@ ROW_FIELDS = """
     index spec phase threads records ops repeat distribution keys scan_length seed domain emulated
     huge_pages mops mops_min mops_max cpu_share rival ratio_to_first_rival ratio_min ratio_max
     ratio_to_one_thread p50_ns p90_ns p99_ns p999_ns p9999_ns p99999_ns max_ns latency_every
-    latency_samples flushes_per_op fences_per_op words_per_op heap_words_per_op pool_bytes_per_key
+    latency_samples flushes_per_op fences_per_op words_per_op heap_words_per_op epoch_ns
+    epoch_mean_ns epoch_worst_ns epoch_steps lines_per_op pool_bytes_per_key
     dram_bytes_per_key""".split()
 
 
@@ -54,6 +55,8 @@ class Program(unittest.TestCase):
         rival = row["index"] in ("absl-btree", "std-map")
         self.assertEqual(row["flushes_per_op"] is None, rival)
         self.assertEqual(row["domain"] == "volatile", rival)
+        for name in ("epoch_ns", "epoch_steps", "lines_per_op"):
+            self.assertEqual(row[name] is None, row["index"] != "bdtree")
         memory = "dram_bytes_per_key" if rival else "pool_bytes_per_key"
         self.assertGreater(row[memory], 0)
         if row["threads"] == 1:
@@ -94,6 +97,24 @@ class Program(unittest.TestCase):
                 self.assertEqual(len(rows), 12)
                 self.assertEqual({r["distribution"] for r in rows}, {distribution})
 
+    def test_mixes(self):
+        mixes = ["mix:find=80:update=20", "mix:find=76:insert=19:remove=5",
+                 "mix:insert=20:scan=40:remove=30:update=10"]
+        for keys in ("u64", "bytes"):
+            rows, table = self.measure(
+                "--index", "wbtree,bdtree,absl-btree", "--records", "3000", "--ops", "2000",
+                "--workload", ",".join(mixes), "--threads", "1,3", "--repeat", "2", "--keys", keys,
+                "--domain", "process", "--epoch", "1us")
+            expected = [(threads, mix, index) for threads in (1, 3) for mix in mixes
+                        for index in ("wbtree", "bdtree", "absl-btree")
+                        if threads == 1 or index != "absl-btree"]
+            self.assertEqual([(r["threads"], r["phase"], r["index"]) for r in rows], expected)
+            for row in rows:
+                with self.subTest(index=row["index"], phase=row["phase"], threads=row["threads"]):
+                    self.check_row(row, 3000, 2000)
+            for mix in mixes:
+                self.assertIn(mix, table)
+
     def test_every_tree_by_default(self):
         rows, _ = self.measure("--records", "2000", "--repeat", "1", "--domain", "process")
         self.assertIn("wbtree", {r["index"] for r in rows})
@@ -110,6 +131,27 @@ class Program(unittest.TestCase):
             self.assertIsNone(rows[0]["ratio_to_first_rival"])
             self.assertIn(domain, table)
 
+    def test_epochs_of_buffered_trees(self):
+        arguments = ("--index", "bdtree,wbtree,absl-btree", "--records", "5000", "--ops", "2000",
+                     "--repeat", "2", "--workload", "load,update,find", "--domain", "process")
+        for length, ns in (("0", 0), ("1us", 1000), ("10s", 10**10)):
+            rows, table = self.measure(*arguments, "--epoch", length)
+            self.assertEqual(table.count("epochs:"), 1)
+            for row in rows:
+                with self.subTest(epoch=length, index=row["index"], phase=row["phase"]):
+                    self.check_row(row, 5000, 2000)
+                    if row["index"] != "bdtree":
+                        self.assertIsNone(row["epoch_mean_ns"])
+                        self.assertIsNone(row["epoch_worst_ns"])
+                        continue
+                    self.assertEqual(row["epoch_ns"], ns)
+                    self.assertEqual(row["epoch_mean_ns"] is None, row["epoch_steps"] < 10)
+                    if length == "0":
+                        self.assertEqual(row["epoch_steps"], 0)
+                        self.assertIsNone(row["epoch_worst_ns"])
+                    if row["phase"] != "find":
+                        self.assertGreater(row["lines_per_op"], 0)
+
     def test_bad_usage_is_2_and_names_the_word(self):
         for arguments, word in ((["--index", "oak"], "oak"),
                                 (["--index", "wbtree:nonsense=1"], "nonsense"),
@@ -118,6 +160,12 @@ class Program(unittest.TestCase):
                                 (["--distribution", "zipf:x"], "zipf:x"),
                                 (["--domain", "tape"], "tape"),
                                 (["--keys", "u32"], "u32"),
+                                (["--workload", "mix:find=80"], "add up to 80"),
+                                (["--workload", "mix:find=80:fnd=20"], "'fnd'"),
+                                (["--records", "10", "--ops", "20", "--workload",
+                                  "mix:find=50:remove=50"], "all of the 10 records"),
+                                (["--epoch", "5m"], "5m"),
+                                (["--epoch", "11s"], "11s"),
                                 (["--records", "0"], "--records"),
                                 (["--records", "many"], "--records"),
                                 (["--threads", "0"], "--threads"),

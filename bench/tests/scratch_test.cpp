@@ -68,6 +68,23 @@ TEST_F(ScratchTest, GoesWithTheProcess) {
   for (const int signal : {SIGINT, SIGTERM, SIGKILL}) die_and_leave_nothing(parent_, signal);
 }
 
+// Killed at the moment at which the directory appears: in between, nobody must be without a child.
+TEST_F(ScratchTest, GoesWithAProcessThatHasOnlyBegun) {
+  for (int round = 0; round < 100; ++round) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const Scratch scratch(parent_);
+      while (true) ::pause();
+    }
+    while (fs::is_empty(parent_)) {
+    }
+    ::kill(child, SIGKILL);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    while (!fs::is_empty(parent_)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 TEST_F(ScratchTest, RefusesWhatIsNoDirectory) {
   try {
     const Scratch scratch(parent_ / "absent");

@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "plan.hpp"
 #include "workloads/keys.hpp"
 
 namespace everleaf::bench {
@@ -67,12 +68,18 @@ Audit audit_contents(Store& store, const KeySpace& keys, IdRange live) {
   return audit;
 }
 
-// After `update`: the first keys of its sequence have the new value, not only a right one.
+// After updates: the first keys of the sequence that were updated have the new value, not only a
+// right one. `kinds` as in Sequence.
 template <class K, class Store>
-std::string audit_updates(Store& store, std::span<const std::uint64_t> sequence) {
+std::string audit_updates(Store& store, std::span<const std::uint64_t> sequence,
+                          std::span<const Phase::Kind> kinds) {
   constexpr std::size_t kMost = 100'000;
   KeyCodec<K> key;
-  for (const std::uint64_t number : sequence.first(std::min(sequence.size(), kMost))) {
+  std::size_t seen = 0;
+  for (std::size_t i = 0; i < sequence.size() && seen < kMost; ++i) {
+    if (!kinds.empty() && kinds[i] != Phase::Kind::update) continue;
+    ++seen;
+    const std::uint64_t number = sequence[i];
     const Lookup hit = store.find(key(number));
     if (hit.outcome != Outcome::done || hit.value != value_of(number, 1)) {
       return fmt::format("the key {} lost its update", key(number));

@@ -11,7 +11,13 @@ namespace everleaf::bench {
 
 KeyOrder key_order(const Distribution& distribution);
 
-// The key numbers of one phase, one for each operation. `live` are the records before the phase.
+// One element for each operation of a phase.
+struct Sequence {
+  std::vector<std::uint64_t> keys;  // key numbers
+  std::vector<Phase::Kind> kinds;   // of a mix; empty: all are of the phase's kind
+};
+
+// `live` are the records before the phase.
 //   load, insert  new ids in order: `keys` makes of it a random, ascending or descending order
 //   remove        the oldest ids, each once: shuffled, or in order if the keys are
 //   find, update, scan
@@ -19,10 +25,19 @@ KeyOrder key_order(const Distribution& distribution);
 //     zipf:T                  rank r goes to a shuffled id, so that hot keys lie far apart
 //     latest:T                rank r is the r-th newest record
 //     ascending, descending   the live records in order, again from the first at the end
-std::vector<std::uint64_t> make_sequence(Phase phase, const Plan& plan, const KeySpace& keys,
-                                         IdRange live, std::uint64_t seed);
+//   mix           kinds in random order. Inserts take new ids and removes the oldest ones, both in
+//                 order; the others take records that live throughout the phase: threads run at
+//                 their own pace, so what one inserts or removes, another must not ask for
+Sequence make_sequence(const Phase& phase, const Plan& plan, const KeySpace& keys, IdRange live,
+                       std::uint64_t seed);
 
 // The live records after the phase.
-IdRange live_after(Phase phase, const Plan& plan, IdRange live);
+IdRange live_after(const Phase& phase, const Plan& plan, IdRange live);
+
+// The records that live before, after and all through the phase.
+IdRange live_throughout(const Phase& phase, const Plan& plan, IdRange live);
+
+// Of the records `ids`, at least one.
+std::uint64_t largest_key(const KeySpace& keys, IdRange ids);
 
 }  // namespace everleaf::bench

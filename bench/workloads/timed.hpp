@@ -28,12 +28,13 @@ namespace everleaf::bench {
 using Clock = std::chrono::steady_clock;
 
 struct Job {
-  Phase phase = Phase::load;
+  Phase phase{Phase::Kind::load};
   std::span<const std::uint64_t> sequence;  // key numbers, one for each operation
   unsigned threads = 1;
   unsigned sample_every = 1;
   std::size_t scan_length = 0;
-  std::uint64_t last_key = 0;  // largest live key number: only there may a scan end early
+  std::uint64_t last_key = 0;  // largest key number that lives throughout: where scans end early
+  std::span<const Phase::Kind> kinds = {};  // of a mix: one for each operation
 };
 
 struct Mistake {
@@ -93,7 +94,6 @@ inline double thread_cpu_seconds() {
 template <class Operation>
 void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation operation) {
   Sampler sampler(job.sample_every, thread + 1);
-  const std::uint64_t* const keys = job.sequence.data();
   const std::size_t ops = job.sequence.size();
   const double cpu_begin = thread_cpu_seconds();
   result.begin = Clock::now();
@@ -102,7 +102,7 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
     Clock::time_point before;
     if (timed) [[unlikely]]
       before = Clock::now();
-    const Answer answer = operation(keys[i]);
+    const Answer answer = operation(i);
     if (timed) [[unlikely]] {
       const std::chrono::nanoseconds spent = Clock::now() - before;
       result.latency.record(static_cast<std::uint64_t>(spent.count()));
@@ -120,53 +120,93 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
 }
 
 // A scan is right if it starts with the key that was asked for and its value, and ends early only
-// at the last key.
+// at the last key; in a mix, keys beyond it may come and go.
 template <class K>
 Answer judge_scan(Outcome outcome, const std::vector<Entry<K>>& entries, K from,
                   std::uint64_t number, const Job& job) {
   if (outcome != Outcome::done || entries.empty()) return {false, outcome};
   const bool starts_right =
       entries.front().key == from && value_belongs(entries.front().value, number);
-  const bool ends_right = entries.size() == job.scan_length ||
-                          KeyCodec<K>::number_of(entries.back().key) == job.last_key;
+  const std::optional<std::uint64_t> last = KeyCodec<K>::number_of(entries.back().key);
+  const bool ends_right = entries.size() == job.scan_length || last == job.last_key ||
+                          (job.phase.kind == Phase::Kind::mix && last > job.last_key);
   return {starts_right && ends_right, outcome};
+}
+
+// One operation and its check. Inlined whatever the compiler thinks: each is used by its own phase
+// and by the mix, and a call would cost the rivals most. No class around them: its members would be
+// read again in every operation.
+template <class K, class Store>
+[[gnu::always_inline]] inline Answer insert_one(Store& store, KeyCodec<K>& key,
+                                                std::uint64_t number) {
+  const Outcome outcome = store.insert(key(number), value_of(number, 0));
+  return {outcome == Outcome::done, outcome};
+}
+template <class K, class Store>
+[[gnu::always_inline]] inline Answer find_one(Store& store, KeyCodec<K>& key,
+                                              std::uint64_t number) {
+  const Lookup hit = store.find(key(number));
+  return {hit.outcome == Outcome::done && value_belongs(hit.value, number), hit.outcome};
+}
+template <class K, class Store>
+[[gnu::always_inline]] inline Answer update_one(Store& store, KeyCodec<K>& key,
+                                                std::uint64_t number) {
+  const Outcome outcome = store.update(key(number), value_of(number, 1));
+  return {outcome == Outcome::done, outcome};
+}
+template <class K, class Store>
+[[gnu::always_inline]] inline Answer remove_one(Store& store, KeyCodec<K>& key,
+                                                std::uint64_t number) {
+  const Outcome outcome = store.remove(key(number));
+  return {outcome == Outcome::done, outcome};
+}
+template <class K, class Store>
+Answer scan_one(Store& store, KeyCodec<K>& key, std::uint64_t number, const Job& job,
+                std::vector<Entry<K>>& entries) {
+  const K from = key(number);
+  const Outcome outcome = store.scan(from, job.scan_length, entries);
+  return judge_scan<K>(outcome, entries, from, number, job);
 }
 
 // What `thread` does in the phase. Store has the face of Index<K>.
 template <class K, class Store>
 void work(Store& store, const Job& job, unsigned thread, WorkerResult& result) {
   KeyCodec<K> key;
-  switch (job.phase) {
-    case Phase::load:
-    case Phase::insert:
-      return timed_loop(job, thread, result, [&](std::uint64_t number) {
-        const Outcome outcome = store.insert(key(number), value_of(number, 0));
-        return Answer{outcome == Outcome::done, outcome};
+  const std::uint64_t* const keys = job.sequence.data();
+  std::vector<Entry<K>> entries;
+  if (job.phase.has(Phase::Kind::scan)) entries.reserve(job.scan_length);
+  switch (job.phase.kind) {
+    case Phase::Kind::load:
+    case Phase::Kind::insert:
+      return timed_loop(job, thread, result,
+                        [&](std::size_t i) { return insert_one<K>(store, key, keys[i]); });
+    case Phase::Kind::find:
+      return timed_loop(job, thread, result,
+                        [&](std::size_t i) { return find_one<K>(store, key, keys[i]); });
+    case Phase::Kind::update:
+      return timed_loop(job, thread, result,
+                        [&](std::size_t i) { return update_one<K>(store, key, keys[i]); });
+    case Phase::Kind::scan:
+      return timed_loop(job, thread, result, [&](std::size_t i) {
+        return scan_one<K>(store, key, keys[i], job, entries);
       });
-    case Phase::find:
-      return timed_loop(job, thread, result, [&](std::uint64_t number) {
-        const Lookup hit = store.find(key(number));
-        return Answer{hit.outcome == Outcome::done && value_belongs(hit.value, number),
-                      hit.outcome};
-      });
-    case Phase::update:
-      return timed_loop(job, thread, result, [&](std::uint64_t number) {
-        const Outcome outcome = store.update(key(number), value_of(number, 1));
-        return Answer{outcome == Outcome::done, outcome};
-      });
-    case Phase::scan: {
-      std::vector<Entry<K>> entries;
-      entries.reserve(job.scan_length);
-      return timed_loop(job, thread, result, [&](std::uint64_t number) {
-        const K from = key(number);
-        const Outcome outcome = store.scan(from, job.scan_length, entries);
-        return judge_scan<K>(outcome, entries, from, number, job);
-      });
-    }
-    case Phase::remove:
-      return timed_loop(job, thread, result, [&](std::uint64_t number) {
-        const Outcome outcome = store.remove(key(number));
-        return Answer{outcome == Outcome::done, outcome};
+    case Phase::Kind::remove:
+      return timed_loop(job, thread, result,
+                        [&](std::size_t i) { return remove_one<K>(store, key, keys[i]); });
+    case Phase::Kind::mix:
+      return timed_loop(job, thread, result, [&](std::size_t i) {
+        switch (job.kinds[i]) {
+          case Phase::Kind::find:
+            return find_one<K>(store, key, keys[i]);
+          case Phase::Kind::update:
+            return update_one<K>(store, key, keys[i]);
+          case Phase::Kind::scan:
+            return scan_one<K>(store, key, keys[i], job, entries);
+          case Phase::Kind::remove:
+            return remove_one<K>(store, key, keys[i]);
+          default:
+            return insert_one<K>(store, key, keys[i]);
+        }
       });
   }
 }

@@ -1,5 +1,6 @@
 """load and dump: formats, bad lines, signals, SIGKILL and going on."""
 
+import json
 import os
 import pty
 import signal
@@ -194,6 +195,44 @@ class BadInput(CliTest):
             for command in ("dump", "scan", "info", "check"):
                 self.fails(3, "cannot write to standard output", command, self.pool,
                            capture_output=False, stdout=full, stderr=subprocess.PIPE)
+
+
+class Epochs(CliTest):
+    def epoch(self):
+        return json.loads(self.ok("info", self.pool, "--json"))["epoch"]
+
+    def test_zero_leaves_the_clock_to_sync(self):
+        seen = []
+        self.load({b"a": 1, b"b": 2}, "--index", "bdtree", "--epoch", "0")
+        for value in range(3):
+            seen.append(self.epoch())
+            self.ok("put", self.pool, "a", value, "--epoch", "0")
+        seen.append(self.epoch())
+        self.ok("del", self.pool, "b", "--epoch", "0")
+        seen.append(self.epoch())
+        steps = {after - before for before, after in zip(seen, seen[1:])}
+        self.assertEqual(len(steps), 1, seen)  # a clock that ran by itself would differ once
+        self.assert_holds({b"a": 2})
+
+    def test_every_unit(self):
+        for length in ("1us", "1000ns", "5ms", "10s", "10000ms"):
+            self.load({length.encode(): 1}, "--index", "bdtree", "--epoch", length)
+            self.ok("put", self.pool, "a", 1, "--epoch", length)
+        self.ok("del", self.pool, "a", "--epoch", "1us")
+        self.assert_sound()
+        # For a strict tree it means nothing.
+        self.ok("put", self.pool, "a", 1, "--table", "strict", "--index", "wbtree", "--epoch", "1us")
+
+    def test_what_is_not_a_length(self):
+        pattern = "--epoch: '.*' is not a length from 1us to 10s with its unit"
+        for length in ("", "5", "ms", "-5ms", "5 ms", "5m", "5msx", "1.5ms", "999ns", "0us", "11s",
+                       "10000000001ns", "99999999999999999999s", "18446744073709551615s"):
+            self.fails(2, pattern, "load", self.pool, "-", "--epoch", length, input=b"a\t1\n")
+            self.fails(2, pattern, "put", self.pool, "a", 1, "--epoch", length)
+            self.assertFalse(self.pool.exists(), length)
+        self.load({b"a": 1})
+        self.fails(2, pattern, "del", self.pool, "a", "--epoch", "x")
+        self.assert_holds({b"a": 1})
 
 
 class Stopping(CliTest):
