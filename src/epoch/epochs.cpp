@@ -1,6 +1,7 @@
 #include "epoch/epochs.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <new>
 
 namespace everleaf::epoch {
@@ -108,10 +109,17 @@ void Epochs::forget(std::uint64_t number) {
   std::erase_if(listeners_, [number](const auto& entry) { return entry.first == number; });
 }
 
-void Epochs::start(std::chrono::nanoseconds length) {
-  if (length.count() == 0 || running_.exchange(true)) return;
+bool Epochs::start(std::chrono::nanoseconds length) {
+  if (length.count() == 0 || running_.load(std::memory_order_relaxed)) return true;
   stopping_ = false;
-  thread_ = std::thread([this, length] { run(length); });
+  try {
+    thread_ = std::thread([this, length] { run(length); });
+  } catch (const std::exception&) {  // system_error, or no memory
+    return false;
+  }
+  // Not before: who sees it waits for the thread. Steps until now were waited for by nobody.
+  running_.store(true, std::memory_order_relaxed);
+  return true;
 }
 
 void Epochs::stop() {

@@ -106,8 +106,8 @@ class Epochs {
   // Waits until the listener is not running.
   void forget(std::uint64_t number);
 
-  // The background thread that steps every `length`.
-  void start(std::chrono::nanoseconds length);
+  // The background thread that steps every `length`; 0: none. False: the system gives no thread.
+  [[nodiscard]] bool start(std::chrono::nanoseconds length);
   void stop();
 
   struct Figures {

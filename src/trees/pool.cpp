@@ -108,7 +108,9 @@ Result<std::shared_ptr<PoolState>> PoolState::start(std::unique_ptr<pmem::PoolFi
     // Not before: the clock stands still while trees are rolled back to the epoch that it names.
     const base::MutexGuard guard(state->mutex_);
     state->serving_ = true;
-    if (state->epochs_ && !state->file_->read_only()) state->epochs_->start(length);
+    if (state->epochs_) {
+      if (auto started = state->start_clock(); !started) return std::unexpected(started.error());
+    }
   }
   state->open_ns_ = base::now_ns() - started_ns;
   return state;
@@ -143,10 +145,19 @@ Result<void> PoolState::roll_back() {
   return {};
 }
 
-void PoolState::need_epochs(const tree::Registration& row) {
-  if (epochs_ || row.info.durability != Durability::buffered) return;
-  epochs_ = std::make_unique<epoch::Epochs>(file_->medium(), &file_->state().clock);
-  if (serving_ && !file_->read_only()) epochs_->start(epoch_length_);
+// The clock runs from the first buffered tree on, but not while trees are rolled back.
+Result<void> PoolState::need_epochs(const tree::Registration& row) {
+  if (row.info.durability != Durability::buffered) return {};
+  if (!epochs_) {
+    epochs_ = std::make_unique<epoch::Epochs>(file_->medium(), &file_->state().clock);
+  }
+  if (serving_) return start_clock();
+  return {};
+}
+
+Result<void> PoolState::start_clock() {
+  if (file_->read_only() || epochs_->start(epoch_length_)) return {};
+  return std::unexpected(Error{Code::io, "the system gives no thread for the clock of epochs"});
 }
 
 EpochInfo PoolState::epoch_info() const {
@@ -211,7 +222,9 @@ Result<tree::Directory::Found> PoolState::create_index(std::string_view name, st
   auto root_word = directory_.prepare(found.info, record);
   if (!root_word) return std::unexpected(root_word.error());
   found.root_word = *root_word;
-  need_epochs(*resolved->row);
+  if (auto running = need_epochs(*resolved->row); !running) {
+    return std::unexpected(running.error());
+  }
   const Outcome prepared = context(*root_word).with_space([&] {
     return resolved->row->factory.create(context(*root_word), resolved->canonical, key_type, record,
                                          blocks);
@@ -237,7 +250,9 @@ Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
               "index '" + found.info.name + "' is a " + found.info.spec +
                   ", which this release does not know: " + resolved.error().message});
   }
-  need_epochs(*resolved->row);
+  if (auto running = need_epochs(*resolved->row); !running) {
+    return std::unexpected(running.error());
+  }
   Open open{found.info, nullptr, nullptr};
   const tree::Factory& factory = resolved->row->factory;
   if (found.info.key_type == KeyType::u64) {

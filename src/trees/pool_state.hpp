@@ -59,7 +59,8 @@ class PoolState {
   tree::Context context(pmem::Offset root_word) {
     return {file_->medium(), heap_, redo_, grace_, epochs_.get(), file_->read_only(), root_word};
   }
-  void need_epochs(const tree::Registration& row);
+  Result<void> need_epochs(const tree::Registration& row);
+  Result<void> start_clock();
   Result<void> roll_back();
   Result<Open*> open_index(std::string_view name, std::string_view spec, KeyType key_type);
   Result<tree::Directory::Found> create_index(std::string_view name, std::string_view spec,

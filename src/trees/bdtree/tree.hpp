@@ -158,6 +158,8 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
 
   // --- reclaim.cpp ---
   void reclaim();
+  void free_what_is_durable(Epoch durable);
+  void unlink_retired(Epoch durable);
   struct Retired {
     Offset leaf;
     Epoch epoch;
@@ -169,6 +171,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   };
   void later(Offset at, Epoch epoch);
   void retired_later(Offset leaf, Epoch epoch, Owned key);
+  void note_gone(Offset next, Offset leaf, Epoch epoch);
   bool unlink_from_list(Offset leaf, const Owned& key);
   bool unlink_behind(Section& section, Offset before, Offset leaf, bool& found);
 
