@@ -74,8 +74,14 @@ Outcome Epochs::advance() {
     advanced_.notify_all();
   }
   const base::MutexGuard guard(listening_);
-  for (const auto& [number, listener] : listeners_) listener();
+  for (std::size_t i = 0; const Listener* const one = listener(i); ++i) (*one)();
   return Outcome::done;
+}
+
+// Null: there are no more. Listening_ is held, so that it stays.
+const Epochs::Listener* Epochs::listener(std::size_t i) {
+  const base::MutexGuard guard(adding_);
+  return i < listeners_.size() ? &listeners_[i].second : nullptr;
 }
 
 Outcome Epochs::sync() {
@@ -99,13 +105,14 @@ Outcome Epochs::wait_durable(Epoch epoch) {
 }
 
 std::uint64_t Epochs::listen(Listener listener) {
-  const base::MutexGuard guard(listening_);
+  const base::MutexGuard guard(adding_);
   listeners_.emplace_back(next_listener_, std::move(listener));
   return next_listener_++;
 }
 
 void Epochs::forget(std::uint64_t number) {
   const base::MutexGuard guard(listening_);
+  const base::MutexGuard changing(adding_);
   std::erase_if(listeners_, [number](const auto& entry) { return entry.first == number; });
 }
 

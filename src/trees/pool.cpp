@@ -5,6 +5,7 @@
 
 #include <everleaf/index.hpp>
 
+#include "base/limits.hpp"
 #include "base/spec.hpp"
 #include "trees/pool_state.hpp"
 
@@ -150,6 +151,7 @@ Result<void> PoolState::need_epochs(const tree::Registration& row) {
   if (row.info.durability != Durability::buffered) return {};
   if (!epochs_) {
     epochs_ = std::make_unique<epoch::Epochs>(file_->medium(), &file_->state().clock);
+    if (!file_->read_only()) aging_ = epochs_->listen([this] { open_what_ages(); });
   }
   if (serving_) return start_clock();
   return {};
@@ -158,6 +160,24 @@ Result<void> PoolState::need_epochs(const tree::Registration& row) {
 Result<void> PoolState::start_clock() {
   if (file_->read_only() || epochs_->start(epoch_length_)) return {};
   return std::unexpected(Error{Code::io, "the system gives no thread for the clock of epochs"});
+}
+
+// Leaves age while the clock runs, and only a tree that is open makes them young again (D10 of
+// trees/bdtree). After a step of the clock; no clock that is younger than this has met old leaves.
+void PoolState::open_what_ages() {
+  if (all_opened_ || epochs_->now() < base::kOldTag) return;
+  try {
+    const base::MutexGuard guard(mutex_);
+    for (const auto& found : directory_.list(nullptr)) {
+      const auto row = tree::find_tree(base::tree_of(found.info.spec));
+      if (!row || (*row)->info.durability != Durability::buffered) continue;
+      // What is damaged or of a later release says so to whoever asks for it.
+      if (!open_.contains(found.info.name)) (void)load(found);
+    }
+    all_opened_ = true;
+  } catch (const std::bad_alloc&) {
+    // With the next step.
+  }
 }
 
 EpochInfo PoolState::epoch_info() const {
@@ -184,6 +204,7 @@ Result<void> PoolState::finish() {
   finished_ = true;
   if (epochs_ && !file_->read_only()) {
     epochs_->stop();
+    epochs_->forget(aging_);
     // Trees and their reclaimers go first: what those store after a step would be of an epoch that
     // nobody ends.
     open_.clear();
@@ -253,7 +274,9 @@ Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
   if (auto running = need_epochs(*resolved->row); !running) {
     return std::unexpected(running.error());
   }
-  Open open{found.info, nullptr, nullptr};
+  // Its memory comes first: a tree that listens to the clock must not be closed in a step of it.
+  decltype(open_) one;
+  Open& open = one.emplace(found.info.name, Open{found.info, nullptr, nullptr}).first->second;
   const tree::Factory& factory = resolved->row->factory;
   if (found.info.key_type == KeyType::u64) {
     auto tree = factory.open_u64(context(found.root_word), resolved->canonical);
@@ -264,7 +287,7 @@ Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
     if (!tree) return std::unexpected(tree.error());
     open.bytes = std::move(*tree);
   }
-  return &open_.emplace(found.info.name, std::move(open)).first->second;
+  return &open_.insert(one.extract(one.begin())).position->second;
 }
 
 Result<PoolState::Open*> PoolState::open_index(std::string_view name, std::string_view spec,

@@ -120,7 +120,8 @@ Stats BdTree<Keys>::stats() const {
                 {"splits_in_place", splits_in_place_.load(std::memory_order_relaxed)},
                 {"compactions", compactions_.load(std::memory_order_relaxed)},
                 {"rebuild_ns", rebuild_ns_},
-                {"words_rolled_back", rolled_back_}};
+                {"words_rolled_back", rolled_back_},
+                {"words_restamped", restamped_.load(std::memory_order_relaxed)}};
   return stats;
 }
 

@@ -31,6 +31,7 @@ void BdTree<Keys>::reclaim() {
   try {
     free_what_is_durable(durable);
     unlink_retired(durable);
+    look_for_old_tags();
   } catch (const std::bad_alloc&) {
     // The rest comes with the next step.
   }
