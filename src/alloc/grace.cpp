@@ -86,6 +86,19 @@ void Grace::retire(pmem::Offset block) noexcept {
   collect(mine);
 }
 
+void Grace::tidy() noexcept {
+  const unsigned limit = base::slot_limit();
+  bool waiting = false;
+  for (unsigned i = 0; i < limit && !waiting; ++i) {
+    Slot& slot = (*slots_)[i];
+    const base::MutexGuard guard(slot.mutex);
+    waiting = !slot.limbo.empty();
+  }
+  if (!waiting) return;
+  try_advance();
+  for (unsigned i = 0; i < limit; ++i) collect((*slots_)[i]);
+}
+
 void Grace::collect_all() {
   // Twice, so that blocks retired just now get through; a few times more for readers that are on
   // their way out.

@@ -58,6 +58,10 @@ class Grace {
   // within a Pin, which would hold back what was retired since.
   void collect_all();
 
+  // One try of the same, which costs little if nothing waits: for whoever comes by from time to
+  // time, on behalf of threads that have gone idle and retire nothing more. Not from within a Pin.
+  void tidy() noexcept;
+
  private:
   struct Retired {
     pmem::Offset block;

@@ -1,8 +1,10 @@
-// Sizes of tables in DRAM that every open pool or index has. The crash checker, which opens pools
-// thousands of times a second, has its own values.
+// Sizes of tables in DRAM that every open pool or index has, and distances between epochs. The
+// crash checker, which opens pools thousands of times a second and steps the clock by hand, has its
+// own values.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace everleaf::base {
 
@@ -13,5 +15,12 @@ inline constexpr unsigned kRetiresPerAdvance = 1024;  // of a thread; an advance
 // The heap's table of slab states, in two levels: 4096 x 4096 slabs are 1 TiB.
 inline constexpr std::size_t kSlabPages = 4096;
 inline constexpr std::size_t kSlabsPerPage = 4096;
+
+// Tags of epochs (src/trees/bdtree): of so many bits. Those of this age are made young again by
+// rounds, which begin so many epochs apart and look at so many leaves in each.
+inline constexpr unsigned kTagBits = 34;
+inline constexpr std::uint64_t kOldTag = std::uint64_t{1} << 31;
+inline constexpr std::uint64_t kTagRound = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kTagLeaves = 4;
 
 }  // namespace everleaf::base

@@ -1,6 +1,7 @@
 #include "epoch/epochs.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <new>
 
 namespace everleaf::epoch {
@@ -73,8 +74,14 @@ Outcome Epochs::advance() {
     advanced_.notify_all();
   }
   const base::MutexGuard guard(listening_);
-  for (const auto& [number, listener] : listeners_) listener();
+  for (std::size_t i = 0; const Listener* const one = listener(i); ++i) (*one)();
   return Outcome::done;
+}
+
+// Null: there are no more. Listening_ is held, so that it stays.
+const Epochs::Listener* Epochs::listener(std::size_t i) {
+  const base::MutexGuard guard(adding_);
+  return i < listeners_.size() ? &listeners_[i].second : nullptr;
 }
 
 Outcome Epochs::sync() {
@@ -98,20 +105,28 @@ Outcome Epochs::wait_durable(Epoch epoch) {
 }
 
 std::uint64_t Epochs::listen(Listener listener) {
-  const base::MutexGuard guard(listening_);
+  const base::MutexGuard guard(adding_);
   listeners_.emplace_back(next_listener_, std::move(listener));
   return next_listener_++;
 }
 
 void Epochs::forget(std::uint64_t number) {
   const base::MutexGuard guard(listening_);
+  const base::MutexGuard changing(adding_);
   std::erase_if(listeners_, [number](const auto& entry) { return entry.first == number; });
 }
 
-void Epochs::start(std::chrono::nanoseconds length) {
-  if (length.count() == 0 || running_.exchange(true)) return;
+bool Epochs::start(std::chrono::nanoseconds length) {
+  if (length.count() == 0 || running_.load(std::memory_order_relaxed)) return true;
   stopping_ = false;
-  thread_ = std::thread([this, length] { run(length); });
+  try {
+    thread_ = std::thread([this, length] { run(length); });
+  } catch (const std::exception&) {  // system_error, or no memory
+    return false;
+  }
+  // Not before: who sees it waits for the thread. Steps until now were waited for by nobody.
+  running_.store(true, std::memory_order_relaxed);
+  return true;
 }
 
 void Epochs::stop() {

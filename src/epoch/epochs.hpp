@@ -13,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -99,15 +100,15 @@ class Epochs {
   // Until durable() >= epoch: waits for the background thread, or steps by itself if there is none.
   [[nodiscard]] Outcome wait_durable(Epoch epoch);
 
-  // Called after each step, outside of sections, never twice at once. Returns a number for
-  // forget().
+  // Called after each step, outside of sections, never twice at once; may listen(), too, but not
+  // forget(). Returns a number for forget().
   using Listener = std::function<void()>;
   std::uint64_t listen(Listener listener);
   // Waits until the listener is not running.
   void forget(std::uint64_t number);
 
-  // The background thread that steps every `length`.
-  void start(std::chrono::nanoseconds length);
+  // The background thread that steps every `length`; 0: none. False: the system gives no thread.
+  [[nodiscard]] bool start(std::chrono::nanoseconds length);
   void stop();
 
   struct Figures {
@@ -120,6 +121,7 @@ class Epochs {
 
  private:
   Outcome step();
+  const Listener* listener(std::size_t i);
   void run(std::chrono::nanoseconds length);
 
   pmem::Medium& medium_;
@@ -127,8 +129,9 @@ class Epochs {
   std::atomic<Epoch> clock_;
   std::unique_ptr<std::array<Slot, kMaxThreads>> slots_;
   base::Mutex advancing_;
-  base::Mutex listening_;  // guards listeners_, held while they run
-  std::vector<std::pair<std::uint64_t, Listener>> listeners_;
+  base::Mutex listening_;  // held while listeners run, and while one goes
+  base::Mutex adding_;     // guards the next two, within the one before
+  std::deque<std::pair<std::uint64_t, Listener>> listeners_;  // they stay where they are
   std::uint64_t next_listener_ = 1;
 
   std::thread thread_;

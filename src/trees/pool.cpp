@@ -5,6 +5,7 @@
 
 #include <everleaf/index.hpp>
 
+#include "base/limits.hpp"
 #include "base/spec.hpp"
 #include "trees/pool_state.hpp"
 
@@ -108,7 +109,9 @@ Result<std::shared_ptr<PoolState>> PoolState::start(std::unique_ptr<pmem::PoolFi
     // Not before: the clock stands still while trees are rolled back to the epoch that it names.
     const base::MutexGuard guard(state->mutex_);
     state->serving_ = true;
-    if (state->epochs_ && !state->file_->read_only()) state->epochs_->start(length);
+    if (state->epochs_) {
+      if (auto started = state->start_clock(); !started) return std::unexpected(started.error());
+    }
   }
   state->open_ns_ = base::now_ns() - started_ns;
   return state;
@@ -143,10 +146,38 @@ Result<void> PoolState::roll_back() {
   return {};
 }
 
-void PoolState::need_epochs(const tree::Registration& row) {
-  if (epochs_ || row.info.durability != Durability::buffered) return;
-  epochs_ = std::make_unique<epoch::Epochs>(file_->medium(), &file_->state().clock);
-  if (serving_ && !file_->read_only()) epochs_->start(epoch_length_);
+// The clock runs from the first buffered tree on, but not while trees are rolled back.
+Result<void> PoolState::need_epochs(const tree::Registration& row) {
+  if (row.info.durability != Durability::buffered) return {};
+  if (!epochs_) {
+    epochs_ = std::make_unique<epoch::Epochs>(file_->medium(), &file_->state().clock);
+    if (!file_->read_only()) aging_ = epochs_->listen([this] { open_what_ages(); });
+  }
+  if (serving_) return start_clock();
+  return {};
+}
+
+Result<void> PoolState::start_clock() {
+  if (file_->read_only() || epochs_->start(epoch_length_)) return {};
+  return std::unexpected(Error{Code::io, "the system gives no thread for the clock of epochs"});
+}
+
+// Leaves age while the clock runs, and only a tree that is open makes them young again (D10 of
+// trees/bdtree). After a step of the clock; no clock that is younger than this has met old leaves.
+void PoolState::open_what_ages() {
+  if (all_opened_ || epochs_->now() < base::kOldTag) return;
+  try {
+    const base::MutexGuard guard(mutex_);
+    for (const auto& found : directory_.list(nullptr)) {
+      const auto row = tree::find_tree(base::tree_of(found.info.spec));
+      if (!row || (*row)->info.durability != Durability::buffered) continue;
+      // What is damaged or of a later release says so to whoever asks for it.
+      if (!open_.contains(found.info.name)) (void)load(found);
+    }
+    all_opened_ = true;
+  } catch (const std::bad_alloc&) {
+    // With the next step.
+  }
 }
 
 EpochInfo PoolState::epoch_info() const {
@@ -173,6 +204,7 @@ Result<void> PoolState::finish() {
   finished_ = true;
   if (epochs_ && !file_->read_only()) {
     epochs_->stop();
+    epochs_->forget(aging_);
     // Trees and their reclaimers go first: what those store after a step would be of an epoch that
     // nobody ends.
     open_.clear();
@@ -211,7 +243,9 @@ Result<tree::Directory::Found> PoolState::create_index(std::string_view name, st
   auto root_word = directory_.prepare(found.info, record);
   if (!root_word) return std::unexpected(root_word.error());
   found.root_word = *root_word;
-  need_epochs(*resolved->row);
+  if (auto running = need_epochs(*resolved->row); !running) {
+    return std::unexpected(running.error());
+  }
   const Outcome prepared = context(*root_word).with_space([&] {
     return resolved->row->factory.create(context(*root_word), resolved->canonical, key_type, record,
                                          blocks);
@@ -237,8 +271,12 @@ Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
               "index '" + found.info.name + "' is a " + found.info.spec +
                   ", which this release does not know: " + resolved.error().message});
   }
-  need_epochs(*resolved->row);
-  Open open{found.info, nullptr, nullptr};
+  if (auto running = need_epochs(*resolved->row); !running) {
+    return std::unexpected(running.error());
+  }
+  // Its memory comes first: a tree that listens to the clock must not be closed in a step of it.
+  decltype(open_) one;
+  Open& open = one.emplace(found.info.name, Open{found.info, nullptr, nullptr}).first->second;
   const tree::Factory& factory = resolved->row->factory;
   if (found.info.key_type == KeyType::u64) {
     auto tree = factory.open_u64(context(found.root_word), resolved->canonical);
@@ -249,7 +287,7 @@ Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
     if (!tree) return std::unexpected(tree.error());
     open.bytes = std::move(*tree);
   }
-  return &open_.emplace(found.info.name, std::move(open)).first->second;
+  return &open_.insert(one.extract(one.begin())).position->second;
 }
 
 Result<PoolState::Open*> PoolState::open_index(std::string_view name, std::string_view spec,

@@ -59,8 +59,10 @@ class PoolState {
   tree::Context context(pmem::Offset root_word) {
     return {file_->medium(), heap_, redo_, grace_, epochs_.get(), file_->read_only(), root_word};
   }
-  void need_epochs(const tree::Registration& row);
+  Result<void> need_epochs(const tree::Registration& row);
+  Result<void> start_clock();
   Result<void> roll_back();
+  void open_what_ages();
   Result<Open*> open_index(std::string_view name, std::string_view spec, KeyType key_type);
   Result<tree::Directory::Found> create_index(std::string_view name, std::string_view spec,
                                               KeyType key_type);
@@ -74,11 +76,13 @@ class PoolState {
   tree::Directory directory_;
   const std::chrono::nanoseconds epoch_length_;
   std::unique_ptr<epoch::Epochs> epochs_;  // with the first buffered tree
+  std::uint64_t aging_ = 0;                // the listener of open_what_ages()
+  bool all_opened_ = false;                // it ran, and did
   std::uint32_t replayed_ = 0;
   std::uint64_t open_ns_ = 0;
   bool serving_ = false;  // opened and recovered
   bool finished_ = false;
-  mutable base::Mutex mutex_;  // guards open_ and the directory
+  mutable base::Mutex mutex_;  // guards open_ and the directory; taken in a step of the clock, too
   std::map<std::string, Open, std::less<>> open_;
 };
 

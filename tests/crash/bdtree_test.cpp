@@ -201,5 +201,27 @@ TEST(Bdtree, CrashesOfRecovery) {
   explore(ops, KeyType::bytes, 2);
 }
 
+// A15, and tags that come round: here they have 7 bits, and are old after 16 epochs.
+TEST(Bdtree, OldTagsAreMadeYoung) {
+  Ops ops = after(Do::insert, 2, 2 + kSlots + 4);  // leaves that stay as they are, but for
+  each(ops, Do::update, 2, 4);
+  tick(ops, 1);
+  each(ops, Do::update, 2, 3);
+  const auto young = figures<std::uint64_t>(ops);
+  EXPECT_EQ(young.at("words_restamped"), 0U);
+  for (int i = 0; i < 5; ++i) {
+    tick(ops, 15);
+    each(ops, Do::update, 2, 3);  // a word of each age beside the old ones
+    tick(ops, 1);
+    each(ops, Do::remove, 3, 4);
+    each(ops, Do::insert, 3, 4);
+  }
+  EXPECT_GT(figures<std::uint64_t>(ops).at("words_restamped"), 6U);
+  // Without it, a write to the leaf of 12 and above would wait for ever by now.
+  each(ops, Do::update, 12, 14);
+  explore(ops);
+  explore(ops, KeyType::bytes);
+}
+
 }  // namespace
 }  // namespace everleaf::crash

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -101,6 +102,14 @@ extern "C" int linkat(int from_place, const char* from, int to_place, const char
 extern "C" int clock_gettime(clockid_t clock, std::timespec* now) noexcept {
   if (const auto answer = ask(hooks.clock, *now)) return returned(*answer);
   return static_cast<int>(::syscall(SYS_clock_gettime, clock, now));
+}
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*body)(void*), void* argument) noexcept {
+  if (const auto answer = ask(hooks.new_thread)) return *answer;
+  using Real = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto real = reinterpret_cast<Real>(::dlsym(RTLD_NEXT, "pthread_create"));
+  return real(thread, attributes, body, argument);
 }
 
 void* operator new(std::size_t bytes) {

@@ -26,6 +26,7 @@ struct Hooks {
   std::function<Answer()> posix_fallocate;
   std::function<Answer()> linkat;
   std::function<Answer(std::timespec& now)> clock;
+  std::function<Answer()> new_thread;
 };
 
 // Set while one thread runs; reset_hooks() gives everything back to the system.

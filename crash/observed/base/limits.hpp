@@ -1,8 +1,10 @@
 // src/base/limits.hpp for the crash checker: small tables, so that opening a pool is quick. Few
-// stripes make nodes share locks, which is a test by itself; memory is used again soon.
+// stripes make nodes share locks, which is a test by itself; memory is used again soon; tags of
+// epochs come round within a workload.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace everleaf::base {
 
@@ -11,5 +13,9 @@ inline constexpr std::size_t kNodeChunkBytes = std::size_t{32} << 10;
 inline constexpr unsigned kRetiresPerAdvance = 4;
 inline constexpr std::size_t kSlabPages = 16;
 inline constexpr std::size_t kSlabsPerPage = 64;
+inline constexpr unsigned kTagBits = 7;
+inline constexpr std::uint64_t kOldTag = 16;
+inline constexpr std::uint64_t kTagRound = 8;
+inline constexpr std::uint64_t kTagLeaves = 64;
 
 }  // namespace everleaf::base

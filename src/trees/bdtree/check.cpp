@@ -94,17 +94,21 @@ Stats BdTree<Keys>::stats() const {
   Stats stats;
   std::uint64_t retired = 0;
   std::uint64_t instances = 0;
+  std::uint64_t retired_instances = 0;
+  const Epoch now = c_.epochs->now();
   for_each_linked([&](Offset, const Leaf& here) {
+    std::uint64_t taken = 0;
+    for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
+      taken += static_cast<std::uint64_t>(std::popcount(here.versions(cell).taken(now)));
+    }
     if (here.retired()) {
       ++retired;
+      if (after(here.newest(0), now - 2)) retired_instances += taken;  // recovery may read it
       return true;
     }
     ++stats.leaf_nodes;
     stats.keys += here.live();
-    for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
-      instances +=
-          static_cast<std::uint64_t>(std::popcount(here.versions(cell).taken(c_.epochs->now())));
-    }
+    instances += taken;
     return true;
   });
   const auto size = nodes_.size();
@@ -115,12 +119,14 @@ Stats BdTree<Keys>::stats() const {
   stats.pool_bytes = kRootBytes + space_.bytes_owned();
   stats.more = {{"retired_leaves", retired},
                 {"key_instances", instances},
+                {"retired_instances", retired_instances},
                 {"blocks_in_use", space_.blocks_in_use()},
                 {"splits", splits_.load(std::memory_order_relaxed)},
                 {"splits_in_place", splits_in_place_.load(std::memory_order_relaxed)},
                 {"compactions", compactions_.load(std::memory_order_relaxed)},
                 {"rebuild_ns", rebuild_ns_},
-                {"words_rolled_back", rolled_back_}};
+                {"words_rolled_back", rolled_back_},
+                {"words_restamped", restamped_.load(std::memory_order_relaxed)}};
   return stats;
 }
 

@@ -10,14 +10,16 @@
 //     32..55  three words W: tag 34 | present 1 | retired 1 | bitmap 28
 //     56..63  cell 0: next 32, replacement 32 (leaf numbers); otherwise 0
 //
-//   A W belongs to the epoch whose low 34 bits are its tag; of the epochs that it does not name, it
-//   holds until the next larger tag. A word without `present` is none.
+//   A W belongs to the epoch whose low 34 bits are its tag (fewer in the crash checker's build); of
+//   the epochs that it does not name, it holds until the next larger tag. A word without `present`
+//   is none.
 //   A leaf's number is its offset / 256; 0 is none.
 //
 //   root block (4096 bytes): line 0: a metadata line without slots, the head of the leaf list;
 //   from byte 64 on: the table of extents.
 #pragma once
 
+#include "base/limits.hpp"
 #include "epoch/space.hpp"
 #include "pmem/medium.hpp"
 
@@ -70,7 +72,8 @@ static_assert(make_shape(2048).slots_at() + make_shape(2048).slots() * sizeof(Sl
 inline constexpr Word kBitmap = (Word{1} << kCellSlots) - 1;
 inline constexpr Word kRetired = Word{1} << 28;
 inline constexpr Word kPresent = Word{1} << 29;
-inline constexpr unsigned kTagShift = 30;
+inline constexpr unsigned kTagShift = 64 - base::kTagBits;
+static_assert(kTagShift >= 30);
 
 [[nodiscard]] constexpr Word tag_word(Epoch e) {
   return e << kTagShift | kPresent;
@@ -78,7 +81,7 @@ inline constexpr unsigned kTagShift = 30;
 [[nodiscard]] constexpr bool present(Word w) {
   return (w & kPresent) != 0;
 }
-// Tags compare modulo 2^34; two words of one cell never have the same.
+// Tags compare modulo 2^34 (D10); two words of one cell never have the same.
 [[nodiscard]] constexpr bool newer(Word a, Word b) {
   return present(a) && (!present(b) || static_cast<std::int64_t>(a - b) > 0);
 }

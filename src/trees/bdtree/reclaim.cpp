@@ -29,32 +29,47 @@ template <class Keys>
 void BdTree<Keys>::reclaim() {
   const Epoch durable = c_.epochs->durable();
   try {
-    std::size_t left = 0;
-    {
-      const alloc::Grace::Pin pin(grace_);
-      if (!pin.ok()) return;
-      const base::MutexGuard guard(queues_);
-      while (!limbo_.empty() && limbo_.front().epoch <= durable) {
-        const Offset at = limbo_.front().at;
-        limbo_.pop_front();
-        grace_.retire(at);
-      }
-      left = retired_.size();
-    }
-    for (; left != 0; --left) {
-      Retired one{};
-      {
-        const base::MutexGuard guard(queues_);
-        if (retired_.front().epoch > durable) return;
-        one = std::move(retired_.front());
-        retired_.pop_front();
-      }
-      if (gone_.erase(one.leaf) != 0 || unlink_from_list(one.leaf, one.key)) continue;
-      const base::MutexGuard guard(queues_);
-      retired_.push_back(std::move(one));
-    }
+    free_what_is_durable(durable);
+    unlink_retired(durable);
+    look_for_old_tags();
   } catch (const std::bad_alloc&) {
     // The rest comes with the next step.
+  }
+  grace_.tidy();  // what threads left that are idle now
+}
+
+template <class Keys>
+void BdTree<Keys>::free_what_is_durable(Epoch durable) {
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return;
+  const base::MutexGuard guard(queues_);
+  while (!limbo_.empty() && limbo_.front().epoch <= durable) {
+    const Offset at = limbo_.front().at;
+    limbo_.pop_front();
+    grace_.retire(at);
+  }
+}
+
+// One that cannot go now moves to the end. None is lost when memory is out: it stays where it is
+// until it is unlinked, or has its new place.
+template <class Keys>
+void BdTree<Keys>::unlink_retired(Epoch durable) {
+  std::size_t left = 0;
+  {
+    const base::MutexGuard guard(queues_);
+    left = retired_.size();
+  }
+  for (; left != 0; --left) {
+    const Retired* one = nullptr;
+    {
+      const base::MutexGuard guard(queues_);
+      one = &retired_.front();  // the others add at the end only
+    }
+    if (one->epoch > durable) return;
+    const bool gone = gone_.erase(one->leaf) != 0 || unlink_from_list(one->leaf, one->key);
+    const base::MutexGuard guard(queues_);
+    if (!gone) retired_.push_back(std::move(retired_.front()));
+    retired_.pop_front();
   }
 }
 
@@ -79,6 +94,18 @@ bool BdTree<Keys>::unlink_from_list(Offset leaf, const Owned& key) {
     if (unlink_behind(section, before, leaf, found) || found) return found;
   }
   return false;
+}
+
+// Of what is about to be unlinked on the way to `leaf`: both notes or, without memory, none.
+template <class Keys>
+void BdTree<Keys>::note_gone(Offset next, Offset leaf, Epoch epoch) {
+  if (next != leaf) gone_.insert(next);
+  try {
+    later(next, epoch);
+  } catch (...) {
+    gone_.erase(next);
+    throw;
+  }
 }
 
 // Unlinks what can be from `before` on, as far as `leaf` is. False: something changed meanwhile.
@@ -111,12 +138,11 @@ bool BdTree<Keys>::unlink_behind(Section& section, Offset before, Offset leaf, b
       if (!lock.try_lock(version)) return false;
       const base::Unlock unlock(lock);
       if (!section.is_current() || (!is_head && !writable(section, here))) return false;
-      later(next, section.epoch());
+      note_gone(next, leaf, section.epoch());
       c_.medium.store(&here.line(0)->links, Leaf::make_links(replacement, 0));
       section.note(here.line(0));
     }
     found = found || next == leaf;
-    if (next != leaf) gone_.insert(next);
     ++unlinks;
   }
   return true;

@@ -92,6 +92,7 @@ Result<void> BdTree<Keys>::open() {
       here.prefetch();
       if (of_the_future(here)) return corrupt("a leaf of an epoch that has not begun", at);
       wrote = roll_back(here, durable) || wrote;
+      if (!c_.read_only) wrote = restamp_alone(here, durable) || wrote;
       if (!present(here.newest(0))) return corrupt("a leaf without a durable epoch", at);
       if (here.retired()) {
         waiting.push_back(at);
@@ -128,6 +129,8 @@ Result<void> BdTree<Keys>::open() {
   }
   rebuild_ns_ = base::now_ns() - started;
   if (!c_.read_only) {
+    next_round_ = c_.epochs->now() + base::kTagRound;
+    // The last step: who holds the listeners' lock may be opening this tree.
     listener_ = c_.epochs->listen([this] { reclaim(); });
   }
   return {};

@@ -13,7 +13,7 @@
 //       itself set.
 //   I3. `next` of a leaf that was not born in this epoch changes only when the reclaimer unlinks
 //   its
-//       retired successor. A retired leaf never changes again.
+//       retired successor. A retired leaf never changes again, but for its tags (D10).
 //   I4. Everything stored in the pool in epoch e is noted in e.
 //   I5. Inner nodes lead to each leaf that is not retired, exactly once, in the order of the list.
 #pragma once
@@ -158,6 +158,8 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
 
   // --- reclaim.cpp ---
   void reclaim();
+  void free_what_is_durable(Epoch durable);
+  void unlink_retired(Epoch durable);
   struct Retired {
     Offset leaf;
     Epoch epoch;
@@ -169,8 +171,18 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   };
   void later(Offset at, Epoch epoch);
   void retired_later(Offset leaf, Epoch epoch, Owned key);
+  void note_gone(Offset next, Offset leaf, Epoch epoch);
   bool unlink_from_list(Offset leaf, const Owned& key);
   bool unlink_behind(Section& section, Offset before, Offset leaf, bool& found);
+
+  // --- restamp.cpp ---
+  [[nodiscard]] bool has_old_tags(const Leaf& leaf, Epoch base) const;
+  template <class Changed>
+  void restamp(const Leaf& leaf, Epoch base, Changed&& changed);
+  bool restamp_alone(const Leaf& leaf, Epoch durable);
+  void look_for_old_tags();
+  [[nodiscard]] bool look_at_tags(Section& section, Offset& at);
+  [[nodiscard]] bool some_key(Offset at, Owned& key) const;
 
   // --- scan.cpp ---
   struct Batch;
@@ -208,12 +220,18 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   std::deque<Item> limbo_;       // likewise
   // Of retired_, what went with another one. The reclaimer's alone.
   std::unordered_set<Offset> gone_;
+  // The round that looks at all tags (D10), likewise: when the next one begins, and a key of the
+  // leaf where this one goes on.
+  Epoch next_round_ = 0;
+  bool in_round_ = false;
+  Owned round_at_{};
   std::uint64_t listener_ = 0;
   std::uint64_t rebuild_ns_ = 0;
   std::uint64_t rolled_back_ = 0;  // words
   std::atomic<std::uint64_t> splits_{0};
   std::atomic<std::uint64_t> splits_in_place_{0};
   std::atomic<std::uint64_t> compactions_{0};
+  std::atomic<std::uint64_t> restamped_{0};  // words
 };
 
 }  // namespace everleaf::tree::bdtree
