@@ -105,6 +105,7 @@ Result<std::shared_ptr<PoolState>> PoolState::start(std::unique_ptr<pmem::PoolFi
     state->finished_ = true;
     return std::unexpected(marked.error());
   }
+  if (!state->file_->read_only()) state->open_what_ages();
   {
     // Not before: the clock stands still while trees are rolled back to the epoch that it names.
     const base::MutexGuard guard(state->mutex_);
@@ -163,9 +164,10 @@ Result<void> PoolState::start_clock() {
 }
 
 // Leaves age while the clock runs, and only a tree that is open makes them young again (D10 of
-// trees/bdtree). After a step of the clock; no clock that is younger than this has met old leaves.
+// trees/bdtree). When the pool opens and after steps of the clock; no clock that is younger than
+// this has met old leaves.
 void PoolState::open_what_ages() {
-  if (all_opened_ || epochs_->now() < base::kOldTag) return;
+  if (all_opened_ || pmem::load(&file_->state().clock) < base::kOldTag) return;
   try {
     const base::MutexGuard guard(mutex_);
     for (const auto& found : directory_.list(nullptr)) {

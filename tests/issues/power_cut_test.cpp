@@ -171,6 +171,10 @@ class PowerCutRun {
   // So many changes; the clock is stepped by hand, or by its thread.
   void work(std::uint64_t changes, std::chrono::nanoseconds epoch_length, std::size_t most_cuts) {
     PageCache cache(path(), random_.word());
+    // Set while there is no other thread.
+    cache.at_write_back = [&] {
+      if (cutting_.load() && chosen(cache, most_cuts)) take(cache);
+    };
     PoolOptions options = on_disk();
     options.epoch_length = epoch_length;
     by_hand_ = epoch_length.count() == 0;
@@ -178,9 +182,7 @@ class PowerCutRun {
     std::vector<Index<K>> index;
     for (const char* const name : kNames) index.push_back(pool.index<K>(name).value());
     if (!strict_) note_epoch(pool);
-    cache.at_write_back = [&] {
-      if (chosen(cache, most_cuts)) take(cache);
-    };
+    cutting_.store(true);
     for (std::uint64_t i = 0; i < changes; ++i) {
       const Change<K> change{random_.below(2),
                              random_op<K>(random_, Keys<K>::nth(random_.below(kKeys)))};
@@ -194,7 +196,7 @@ class PowerCutRun {
       if (random_.one_in(60)) take(cache);
       if (!strict_) step(pool);
     }
-    cache.at_write_back = nullptr;
+    cutting_.store(false);
     PoolAccess::state(pool).abandon();
     EXPECT_GT(cache.write_backs(), 0U);
   }
@@ -242,6 +244,7 @@ class PowerCutRun {
   }
 
   bool chosen(const PageCache& cache, std::size_t most_cuts) {
+    const std::lock_guard guard(mutex_);
     return cuts_.size() < most_cuts && (cache.write_backs() * 7 + seed_) % (strict_ ? 19 : 3) == 0;
   }
   void take(PageCache& cache) {
@@ -320,6 +323,7 @@ class PowerCutRun {
   std::vector<Cut> cuts_;
   Both<K> now_;
   std::atomic<std::uint64_t> least_{0};
+  std::atomic<bool> cutting_{false};
   std::map<std::uint64_t, std::uint64_t> ended_;  // by epoch
   std::uint64_t lost_ = 0;                        // changes, in all images
 };
