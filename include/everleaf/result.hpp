@@ -17,7 +17,7 @@ enum class Outcome : std::uint8_t {
   exists,            // insert: the key is already there, nothing changed
   absent,            // find, update, remove: the key is not there, nothing changed
   out_of_space,      // the pool cannot grow: nothing changed, everything stays readable
-  key_too_long,      // a bytes key over kMaxKeyBytes: nothing changed
+  key_too_long,      // insert, upsert: a bytes key over kMaxKeyBytes, nothing changed
   read_only,         // the pool was opened read-only
   io_error,          // a write-back failed now or earlier: the pool takes no more writes
   corrupt,           // the pool holds an impossible word: run `everleaf check`

@@ -81,10 +81,16 @@ struct Context {
   pmem::Offset root_word;  // the tree's word in the directory; 0 before the tree was created
 
   // Why no write may begin; done: it may.
-  [[nodiscard]] Outcome admit(bool too_long) const {
+  [[nodiscard]] Outcome admit() const {
     if (read_only) return Outcome::read_only;
-    if (medium.failed()) return Outcome::io_error;
-    return too_long ? Outcome::key_too_long : Outcome::done;
+    return medium.failed() ? Outcome::io_error : Outcome::done;
+  }
+  // Of one key. What cannot be there is not there: no reason to refuse its removal or update.
+  [[nodiscard]] Outcome admit(Write what, bool too_long) const {
+    const Outcome admitted = admit();
+    if (admitted != Outcome::done || !too_long) return admitted;
+    const bool of_existing = what == Write::remove || what == Write::update;
+    return of_existing ? Outcome::absent : Outcome::key_too_long;
   }
 
   // Runs an operation that pins by itself; where it ends for lack of space, waits out grace periods

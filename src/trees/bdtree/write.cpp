@@ -28,7 +28,7 @@ Word word_of(const Record& record, const typename Keys::Probe& probe) {
 
 template <class Keys>
 Outcome BdTree<Keys>::write(Key key, std::uint64_t value, Write what) {
-  if (const Outcome admitted = c_.admit(Keys::too_long(key)); admitted != Outcome::done) {
+  if (const Outcome admitted = c_.admit(what, Keys::too_long(key)); admitted != Outcome::done) {
     return admitted;
   }
   try {
@@ -243,7 +243,7 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::change(Section& section, const Leaf
 // Bulk load: ascending inserts, which leave full leaves behind them.
 template <class Keys>
 Outcome BdTree<Keys>::bulk_load(std::span<const everleaf::Entry<Key>> entries, double) {
-  if (const Outcome admitted = c_.admit(false); admitted != Outcome::done) return admitted;
+  if (const Outcome admitted = c_.admit(); admitted != Outcome::done) return admitted;
   Out one;
   if (const Outcome outcome = scan(Key{}, std::nullopt, 1, one); outcome != Outcome::done) {
     return outcome;

@@ -157,7 +157,7 @@ Outcome WbTree<Keys>::expect_empty() const {
 
 template <class Keys>
 Outcome WbTree<Keys>::bulk_load(Entries entries, double fill) {
-  if (const Outcome admitted = c_.admit(false); admitted != Outcome::done) return admitted;
+  if (const Outcome admitted = c_.admit(); admitted != Outcome::done) return admitted;
   if (const Outcome refusal = loadable<Keys>(entries); refusal != Outcome::done) return refusal;
   if (const Outcome refusal = expect_empty(); refusal != Outcome::done) return refusal;
   const double wanted = std::clamp(fill, 0.1, 1.0) * leaf_.capacity;

@@ -6,9 +6,8 @@ namespace everleaf::tree::wbtree {
 
 template <class Keys>
 Outcome WbTree<Keys>::write(Key key, std::uint64_t value, Write what) {
-  if (const Outcome admitted = c_.admit(Keys::too_long(key)); admitted != Outcome::done) {
-    const bool cannot_be_there = admitted == Outcome::key_too_long && what == Write::remove;
-    return cannot_be_there ? Outcome::absent : admitted;
+  if (const Outcome admitted = c_.admit(what, Keys::too_long(key)); admitted != Outcome::done) {
+    return admitted;
   }
   if (what == Write::remove) return remove(key);
   return c_.with_space([&] { return put(key, value, what); });
