@@ -73,6 +73,12 @@ class Index {
   Outcome remove(K key);
   [[nodiscard]] Lookup find(K key) const;
 
+  // Inserts strictly ascending entries, one after the other; a refusal (exists, out_of_space, ...)
+  // ends it and leaves those before, as a crash does. In trees with TreeInfo::whole_batches no
+  // other thread ever sees a part of it, not in a look-up, not in the widest scan: all of what it
+  // inserts, or nothing; other operations on the index wait meanwhile. O(entries * log n).
+  Outcome insert_all(std::span<const Entry<K>> entries);
+
   // Replaces `out` by the entries with keys >= from (and <= to), ascending, at most `limit`.
   // Each entry was there at some moment of the call; no entry twice; an entry that stays throughout
   // is never missed. O(log n + entries). Outcome: done, or why it stopped early.
@@ -139,6 +145,7 @@ struct TreeInfo {
   InnerNodes inner_nodes;
   Recovery recovery;
   bool latch_free;
+  bool whole_batches;  // see Index::insert_all
   std::span<const OptionInfo> options;
   std::span<const std::string_view> test_specs;  // the option sets that every test runs
 };

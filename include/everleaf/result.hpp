@@ -23,7 +23,7 @@ enum class Outcome : std::uint8_t {
   corrupt,           // the pool holds an impossible word: run `everleaf check`
   too_many_threads,  // more than kMaxThreads threads use the library at once
   not_empty,         // bulk_load needs an empty index
-  not_ascending,     // bulk_load needs strictly ascending keys
+  not_ascending,     // bulk_load and insert_all need strictly ascending keys
 };
 
 // A short English name, "done", "out of space", ...

@@ -72,18 +72,20 @@ void Grace::collect(Slot& slot) noexcept {
   }
 }
 
-void Grace::retire(pmem::Offset block) noexcept {
+bool Grace::retire(pmem::Offset block) noexcept {
   Slot& mine = (*slots_)[base::thread_slot()];
   try {
     const base::MutexGuard guard(mine.mutex);
     mine.limbo.push_back({block, epoch_.load(std::memory_order_seq_cst)});
   } catch (const std::bad_alloc&) {
-    return;  // not used again before the next open
+    lost_.store(true, std::memory_order_relaxed);
+    return false;
   }
-  if (++mine.since_advance < base::kRetiresPerAdvance) return;
+  if (++mine.since_advance < base::kRetiresPerAdvance) return true;
   mine.since_advance = 0;
   try_advance();
   collect(mine);
+  return true;
 }
 
 void Grace::tidy() noexcept {

@@ -281,25 +281,35 @@ void Heap::drain(Magazines& mine, std::size_t size_class) {
   blocks.erase(blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(half));
 }
 
-bool Heap::activate(Redo& record, Offset block) const {
+Heap::Bit Heap::to_activate(Offset block) const {
   Place place;
-  if (!locate(block, place)) return false;
-  record.set_bits(place.bitmap, Word{1} << (place.bit % 64));
-  return true;
+  if (!locate(block, place)) return {};
+  return {place.bitmap, Word{1} << (place.bit % 64)};
 }
 
-bool Heap::release(Redo& record, Offset block) {
+bool Heap::activate(Redo& record, Offset block) const {
+  const Bit bit = to_activate(block);
+  if (bit.mask != 0) record.set_bits(bit.word, bit.mask);
+  return bit.mask != 0;
+}
+
+Heap::Bit Heap::to_release(Offset block) {
   Place place;
-  if (!locate(block, place)) return false;
+  if (!locate(block, place)) return {};
   const Word mask = Word{1} << (place.bit % 64);
-  if ((pmem::load(medium_.at<Word>(place.bitmap)) & mask) == 0) return false;
+  if ((pmem::load(medium_.at<Word>(place.bitmap)) & mask) == 0) return {};
   if (state_of(place.slab) == nullptr) {
     // H3: while the bit still stands, so that nobody adopts the slab and finds the block free.
     const base::MutexGuard guard(central_);
     if (state_of(place.slab) == nullptr) adopt(place.slab);
   }
-  record.clear_bits(place.bitmap, mask);
-  return true;
+  return {place.bitmap, mask};
+}
+
+bool Heap::release(Redo& record, Offset block) {
+  const Bit bit = to_release(block);
+  if (bit.mask != 0) record.clear_bits(bit.word, bit.mask);
+  return bit.mask != 0;
 }
 
 std::size_t Heap::allocated_bytes(Offset block) const {

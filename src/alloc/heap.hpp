@@ -61,6 +61,14 @@ class Heap {
   // False: there is no such allocated block, the pool is damaged.
   [[nodiscard]] bool release(Redo& record, pmem::Offset block);
 
+  // The same two for who changes the bit himself (src/pmwcas). mask 0: damaged, as above.
+  struct Bit {
+    pmem::Offset word;
+    std::uint64_t mask;
+  };
+  [[nodiscard]] Bit to_activate(pmem::Offset block) const;
+  [[nodiscard]] Bit to_release(pmem::Offset block);
+
   // Size of the allocated block that starts here; 0 if there is none. Safe on any offset.
   [[nodiscard]] std::size_t allocated_bytes(pmem::Offset block) const;
   // Every allocated block; appends what is wrong with slab headers to `problems`.

@@ -19,7 +19,8 @@ using pmem::Word;
 constexpr std::uint64_t kOpMask = 7;
 // Of one record, more than the largest key record and the nodes of a split: hostile records must
 // not make recovery hash for hours.
-constexpr std::uint64_t kMostCovered = 2 * kMaxKeyBytes;
+// The records of a key and of a separator, and nodes.
+constexpr std::uint64_t kMostCovered = 2 * (kMaxKeyBytes + 64) + 16384;
 static_assert(Redo::kMax < 256);
 
 Offset offset_of(const Redo::Entry& entry) {
@@ -106,13 +107,13 @@ Outcome RedoLog::commit(const Redo& record) {
   if (!medium_.fence()) return Outcome::io_error;  // R2: durable before the record goes
   words[0] = 0;
   // R3: no record may outlive the locks of its words
-  // crash: fence stays: another thread that changes them next does not wait for this flush
   if (!medium_.persist(words, sizeof(Word))) return Outcome::io_error;
   busy_.fetch_and(~(std::uint64_t{1} << index), std::memory_order_release);
   return Outcome::done;
 }
 
 void RedoLog::apply(std::span<const Redo::Entry> entries) {
+  const base::Durable durable;  // R1: whoever reads these words can rely on them
   Offset last_line = ~Offset{0};
   for (const Redo::Entry& entry : entries) {
     Word* const word = medium_.at<Word>(offset_of(entry));

@@ -31,6 +31,20 @@ inline std::uint64_t now_ns() noexcept {
 // What this thread read is thrown away: an optimistic reader starts again.
 inline void reads_discarded() noexcept {}
 
+// While it lives: what this thread reads or stores counts as durable by the protocol of its words,
+// though the bytes are not yet. Without it the crash checker takes a read of another thread's store
+// for a dependency.
+class Durable {
+ public:
+  Durable() noexcept {}
+  Durable(const Durable&) = delete;
+  Durable& operator=(const Durable&) = delete;
+  ~Durable() {}
+};
+
+// Names a path that few schedules take: the crash checker counts them.
+inline void reached(const char*) noexcept {}
+
 // A checksum over memory that a crash may have torn. The crash checker takes all torn images of it
 // for one; here it is nothing. The ranges include the checksum itself, unless it was verified
 // before. begin() after all ranges are named, end() with the verdict, and nothing else is read or

@@ -27,10 +27,16 @@ class VersionLock {
   [[nodiscard]] std::uint64_t begin() const noexcept {
     for (unsigned round = 0;; ++round) {
       // Acquire: the data loads that follow must not be older than this version.
-      const std::uint64_t version = word_.load(std::memory_order_acquire);
-      if ((version & 1) == 0) return version;
+      std::uint64_t version = 0;
+      if (try_begin(version)) return version;
       wait_a_little(round);
     }
+  }
+
+  // begin() without waiting; false: a writer holds the lock.
+  [[nodiscard]] bool try_begin(std::uint64_t& version) const noexcept {
+    version = word_.load(std::memory_order_acquire);
+    return (version & 1) == 0;
   }
 
   // True if no writer took the lock since begin() returned `version`. Relaxed is enough: the data

@@ -44,6 +44,10 @@ std::uint32_t blocks_of(std::size_t size_class) {
   return static_cast<std::uint32_t>(kChunkBytes / kClasses[size_class]);
 }
 
+std::size_t bit_words(std::size_t size_class) {
+  return (blocks_of(size_class) + 63) / 64;
+}
+
 }  // namespace
 
 Space::Space(pmem::Medium& medium, alloc::Heap& heap, alloc::RedoLog& redo, Offset table,
@@ -75,12 +79,23 @@ void Space::add_run(Offset at, std::uint64_t bytes) {
   chunks_.resize(run.chunk + run.chunks);
   for (std::size_t i = run.chunks; i-- > 0;) {
     chunks_[run.chunk + i].at = run.first + i * kChunkBytes;
-    free_chunks_.push_back(static_cast<std::uint32_t>(run.chunk + i));
+    queue(run.chunk + i);
   }
+}
+
+void Space::queue(std::size_t chunk) {
+  if (chunks_[chunk].queued) return;
+  free_chunks_.push_back(static_cast<std::uint32_t>(chunk));
+  chunks_[chunk].queued = true;
 }
 
 Outcome Space::open() {
   const base::MutexGuard guard(mutex_);
+  runs_.clear();
+  chunks_.clear();
+  free_chunks_.clear();
+  for (auto& partial : partial_) partial.clear();
+  in_use_ = 0;
   for (std::size_t i = 0; i < entries_; ++i) {
     const auto* const entry = medium_.at<Extent>(table_ + i * sizeof(Extent));
     const std::uint64_t at = pmem::load(&entry->at);
@@ -108,7 +123,7 @@ bool Space::find(Offset at, Found& found) const {
 
 void Space::format(std::size_t chunk, std::uint8_t size_class) {
   Chunk& c = chunks_[chunk];
-  const std::size_t words = (blocks_of(size_class) + 63) / 64;
+  const std::size_t words = bit_words(size_class);
   c.bits = std::make_unique<std::uint64_t[]>(words);
   c.size_class = size_class;
   c.used = 0;
@@ -125,28 +140,39 @@ void Space::list(std::size_t chunk) {
   c.listed = true;
 }
 
+// Whether n chunks from `at` on are free; `first` is the first.
+bool Space::free_run(Offset at, std::size_t n, Found& first) const {
+  Found last{};
+  if (n == 0 || n > chunks_.size() || !find(at, first) || first.offset != 0 ||
+      !find(at + n * kChunkBytes - 1, last) || last.chunk != first.chunk + n - 1) {
+    return false;
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    if (chunks_[first.chunk + i].size_class != kFree) return false;
+  }
+  return true;
+}
+
+// Makes one block of them.
+void Space::take_run(std::size_t first, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) chunks_[first + i].size_class = kTail;
+  chunks_[first].size_class = kHead;
+  chunks_[first].used = static_cast<std::uint32_t>(n);
+  ++in_use_;
+}
+
 bool Space::claim(Offset at, std::size_t bytes) {
   const base::MutexGuard guard(mutex_);
   Found found{};
-  if (!find(at, found)) return false;
-  Chunk& c = chunks_[found.chunk];
   const std::size_t size_class = class_of(bytes);
   if (size_class == kNone) {
     const std::size_t n = chunks_for(bytes);
-    Found last{};
-    if (found.offset != 0 || !find(at + n * kChunkBytes - 1, last) ||
-        last.chunk != found.chunk + n - 1) {
-      return false;
-    }
-    for (std::size_t i = 0; i < n; ++i) {
-      if (chunks_[found.chunk + i].size_class != kFree) return false;
-    }
-    for (std::size_t i = 0; i < n; ++i) chunks_[found.chunk + i].size_class = kTail;
-    c.size_class = kHead;
-    c.used = static_cast<std::uint32_t>(n);
-    ++in_use_;
+    if (!free_run(at, n, found)) return false;
+    take_run(found.chunk, n);
     return true;
   }
+  if (!find(at, found)) return false;
+  Chunk& c = chunks_[found.chunk];
   const std::size_t block = found.offset / kClasses[size_class];
   if (found.offset % kClasses[size_class] != 0 || block >= blocks_of(size_class)) return false;
   if (c.size_class == kFree) format(found.chunk, static_cast<std::uint8_t>(size_class));
@@ -160,6 +186,93 @@ bool Space::claim(Offset at, std::size_t bytes) {
   return true;
 }
 
+bool Space::in_use(Offset at, std::size_t bytes) const {
+  const base::MutexGuard guard(mutex_);
+  Found found{};
+  if (!find(at, found)) return false;
+  const Chunk& c = chunks_[found.chunk];
+  const std::size_t size_class = class_of(bytes);
+  if (size_class == kNone) {
+    return found.offset == 0 && c.size_class == kHead && c.used == chunks_for(bytes);
+  }
+  return c.size_class == size_class && block_in_use(c, found.offset);
+}
+
+// Of a chunk that has a class: whether a block begins there and is in use.
+bool Space::block_in_use(const Chunk& c, std::size_t offset) {
+  const std::size_t block = offset / kClasses[c.size_class];
+  return offset % kClasses[c.size_class] == 0 && block < blocks_of(c.size_class) &&
+         (c.bits[block / 64] >> block % 64 & 1) != 0;
+}
+
+// Offsets of chunks have their low eight bits for the class: they are multiples of kBlockAlign.
+std::vector<pmem::Word> Space::save(std::vector<Offset> known) const {
+  const base::MutexGuard guard(mutex_);
+  std::ranges::sort(known);
+  auto next = known.begin();
+  std::vector<pmem::Word> saved;
+  for (const Run& run : runs_) {
+    for (std::size_t i = 0; i < run.chunks; ++i) {
+      const Chunk& c = chunks_[run.chunk + i];
+      if (c.size_class == kHead) {
+        saved.insert(saved.end(), {c.at | c.size_class, c.used});
+        continue;
+      }
+      if (c.size_class >= kClassCount) continue;
+      const std::size_t words = bit_words(c.size_class);
+      const std::size_t begin = saved.size();
+      saved.push_back(c.at | c.size_class);
+      saved.insert(saved.end(), c.bits.get(), c.bits.get() + words);
+      std::uint32_t left = c.used;
+      while (next != known.end() && *next < c.at) ++next;
+      for (; next != known.end() && *next < c.at + kChunkBytes; ++next, --left) {
+        const std::size_t block = (*next - c.at) / kClasses[c.size_class];
+        saved[begin + 1 + block / 64] &= ~(pmem::Word{1} << block % 64);
+      }
+      if (left == 0) saved.resize(begin);
+    }
+  }
+  return saved;
+}
+
+bool Space::load(std::span<const pmem::Word> saved) {
+  const base::MutexGuard guard(mutex_);
+  while (!saved.empty()) {
+    std::size_t used = 0;
+    if (!load_chunk(saved, used)) return false;
+    saved = saved.subspan(used);
+  }
+  return true;
+}
+
+// The first chunk of what is saved; `used`: its words.
+bool Space::load_chunk(std::span<const pmem::Word> saved, std::size_t& used) {
+  const auto size_class = static_cast<std::uint8_t>(saved[0]);
+  const Offset at = saved[0] - size_class;
+  Found found{};
+  if (size_class == kHead) {
+    used = 2;
+    if (saved.size() < used || !free_run(at, saved[1], found)) return false;
+    take_run(found.chunk, saved[1]);
+    return true;
+  }
+  if (size_class >= kClassCount || !free_run(at, 1, found)) return false;
+  used = 1 + bit_words(size_class);
+  if (saved.size() < used) return false;
+  format(found.chunk, size_class);
+  Chunk& c = chunks_[found.chunk];
+  std::uint32_t set = 0;
+  for (std::size_t i = 0; i + 1 < used; ++i) {
+    if ((c.bits[i] & ~saved[i + 1]) != 0) return false;  // no blocks, and yet not taken
+    set += static_cast<std::uint32_t>(std::popcount(saved[i + 1] & ~c.bits[i]));
+    c.bits[i] = saved[i + 1];
+  }
+  c.used = set;
+  in_use_ += set;
+  list(found.chunk);
+  return set != 0;
+}
+
 // The first of n free chunks in a row, marked as one block; kNone: there are none.
 std::size_t Space::take_chunks(std::size_t n) {
   for (const Run& run : runs_) {
@@ -168,9 +281,7 @@ std::size_t Space::take_chunks(std::size_t n) {
       free = chunks_[run.chunk + i].size_class == kFree ? free + 1 : 0;
       if (free < n) continue;
       const std::size_t first = run.chunk + i + 1 - n;
-      for (std::size_t k = 0; k < n; ++k) chunks_[first + k].size_class = kTail;
-      chunks_[first].size_class = kHead;
-      chunks_[first].used = static_cast<std::uint32_t>(n);
+      take_run(first, n);
       return first;
     }
   }
@@ -182,9 +293,7 @@ Offset Space::reserve(std::size_t bytes) {
   const std::size_t size_class = class_of(bytes);
   if (size_class == kNone) {
     const std::size_t chunk = take_chunks(chunks_for(bytes));
-    if (chunk == kNone) return 0;
-    ++in_use_;
-    return chunks_[chunk].at;
+    return chunk == kNone ? 0 : chunks_[chunk].at;
   }
   auto& partial = partial_[size_class];
   // Claims may have filled them.
@@ -193,12 +302,13 @@ Offset Space::reserve(std::size_t bytes) {
     partial.pop_back();
   }
   if (partial.empty()) {
-    while (!free_chunks_.empty() && chunks_[free_chunks_.back()].size_class != kFree) {
+    std::uint32_t chunk = 0;
+    do {
+      if (free_chunks_.empty()) return 0;
+      chunk = free_chunks_.back();
       free_chunks_.pop_back();
-    }
-    if (free_chunks_.empty()) return 0;
-    const std::uint32_t chunk = free_chunks_.back();
-    free_chunks_.pop_back();
+      chunks_[chunk].queued = false;
+    } while (chunks_[chunk].size_class != kFree);
     format(chunk, static_cast<std::uint8_t>(size_class));
     list(chunk);
   }
@@ -220,7 +330,7 @@ void Space::release_chunk(std::size_t chunk) {
   chunks_[chunk].size_class = kFree;
   chunks_[chunk].used = 0;
   chunks_[chunk].bits.reset();
-  free_chunks_.push_back(static_cast<std::uint32_t>(chunk));
+  queue(chunk);
 }
 
 void Space::free(Offset at) noexcept {
@@ -236,11 +346,13 @@ void Space::free_locked(Offset at) {
   Found found{};
   if (!find(at, found)) return;
   Chunk& c = chunks_[found.chunk];
-  --in_use_;
-  if (c.size_class == kHead) {
+  if (c.size_class == kHead && found.offset == 0) {
+    --in_use_;
     for (std::size_t n = c.used; n-- > 0;) release_chunk(found.chunk + n);
     return;
   }
+  if (c.size_class >= kClassCount || !block_in_use(c, found.offset)) return;
+  --in_use_;
   const std::size_t block = found.offset / kClasses[c.size_class];
   c.bits[block / 64] &= ~(std::uint64_t{1} << block % 64);
   --c.used;
@@ -310,8 +422,10 @@ std::uint64_t Space::blocks_in_use() const {
 std::uint64_t Space::dram_bytes() const {
   const base::MutexGuard guard(mutex_);
   std::uint64_t total = chunks_.capacity() * sizeof(Chunk);
+  total += free_chunks_.capacity() * sizeof(free_chunks_[0]);
+  for (const auto& partial : partial_) total += partial.capacity() * sizeof(partial[0]);
   for (const Chunk& c : chunks_) {
-    if (c.bits) total += (blocks_of(c.size_class) + 63) / 64 * 8;
+    if (c.bits) total += bit_words(c.size_class) * 8;
   }
   return total;
 }

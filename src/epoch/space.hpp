@@ -1,6 +1,6 @@
 // Memory without durable state of its own, for structures on epochs (README.md, "Space").
 //
-// Thread safety: all methods from any thread, but for open() and claim().
+// Thread safety: all methods from any thread, but for open(), load() and claim().
 // Invariants
 //   S1. A block is handed out at most once until free().
 //   S2. Extents are durable and owned by the structure before anything of them is handed out.
@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <everleaf/result.hpp>
@@ -44,15 +45,26 @@ class Space {
     return (extent + kBlockAlign - 1) / kBlockAlign * kBlockAlign;
   }
 
-  // Reads the table; everything is free. corrupt if an extent is no allocated block.
+  // Reads the table; everything is free, again if it was called before. corrupt if an extent is no
+  // allocated block.
   [[nodiscard]] Outcome open();
   // This block is in use. False: it is not inside an extent, not where a block of its size can be,
   // or in use already.
   [[nodiscard]] bool claim(pmem::Offset at, std::size_t bytes);
 
+  // What is in use but for `known`, for load() after a later open(): of each chunk its offset and
+  // class in one word, then its bits. May throw bad_alloc.
+  [[nodiscard]] std::vector<pmem::Word> save(std::vector<pmem::Offset> known) const;
+  // After open(), before any claim: these are in use. False: impossible; call open() again. May
+  // throw bad_alloc.
+  [[nodiscard]] bool load(std::span<const pmem::Word> saved);
+  // Whether a block of this size at this place is in use.
+  [[nodiscard]] bool in_use(pmem::Offset at, std::size_t bytes) const;
+
   // A block of at least `bytes`, aligned to 16, or kBlockAlign if `bytes` is a multiple of it and a
   // power of two; 0: none is left, call grow() and try again.
   [[nodiscard]] pmem::Offset reserve(std::size_t bytes);
+  // What is no block that was handed out is left alone: a damaged pool may name anything.
   void free(pmem::Offset at) noexcept;
   // One more extent that has room for `bytes`. Fences, so not within a Section. out_of_space,
   // io_error, corrupt.
@@ -74,6 +86,7 @@ class Space {
     pmem::Offset at = 0;
     std::uint8_t size_class = kFree;
     bool listed = false;                    // in partial_
+    bool queued = false;                    // in free_chunks_
     std::uint32_t used = 0;                 // blocks; kHead: chunks
     std::unique_ptr<std::uint64_t[]> bits;  // set: in use
   };
@@ -94,7 +107,12 @@ class Space {
   void free_locked(pmem::Offset at);
   void add_run(pmem::Offset at, std::uint64_t bytes);
   [[nodiscard]] bool find(pmem::Offset at, Found& found) const;
+  [[nodiscard]] bool free_run(pmem::Offset at, std::size_t n, Found& first) const;
+  void take_run(std::size_t first, std::size_t n);
+  [[nodiscard]] bool load_chunk(std::span<const pmem::Word> saved, std::size_t& used);
+  [[nodiscard]] static bool block_in_use(const Chunk& c, std::size_t offset);
   void format(std::size_t chunk, std::uint8_t size_class);
+  void queue(std::size_t chunk);
   void list(std::size_t chunk);
   [[nodiscard]] std::size_t take_chunks(std::size_t n);
   void release_chunk(std::size_t chunk);
@@ -109,7 +127,8 @@ class Space {
   std::vector<Run> runs_;  // by address
   std::vector<Chunk> chunks_;
   std::vector<std::vector<std::uint32_t>> partial_;  // per class, chunks with free blocks
-  std::vector<std::uint32_t> free_chunks_;           // may hold chunks that are in use by now
+  // Each at most once; may hold chunks that are in use by now.
+  std::vector<std::uint32_t> free_chunks_;
   std::uint64_t in_use_ = 0;
 };
 

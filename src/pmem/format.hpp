@@ -38,9 +38,11 @@ inline constexpr Offset kHeapAt = 196608;
 inline constexpr std::uint64_t kSlabBytes = 65536;
 inline constexpr std::uint64_t kMinPoolBytes = std::uint64_t{1} << 20;
 
-// Feature bits of this version: none yet. An unknown compatible bit is ignored, an unknown
+// Feature bits of this version. An unknown compatible bit is ignored, an unknown
 // read-only-compatible bit allows only Mode::read_only, an unknown incompatible bit refuses.
-inline constexpr std::uint64_t kKnownReadOnlyCompatible = 0;
+// kImages: there may be some, which who does not know them would leave beside what it changes.
+inline constexpr std::uint64_t kImages = 1;
+inline constexpr std::uint64_t kKnownReadOnlyCompatible = kImages;
 inline constexpr std::uint64_t kKnownIncompatible = 0;
 
 struct Header {

@@ -116,6 +116,7 @@ bool create_headers(Medium& medium) {
   header.magic = kMagic;
   header.version = kVersion;
   header.endian = kEndianMark;
+  header.ro_compatible = kImages;
   header.sequence = 1;
   header.file_bytes = medium.size();
   header.created_s =

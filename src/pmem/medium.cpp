@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/seam.hpp"
+#include "base/stopwatch.hpp"
 
 namespace everleaf::pmem {
 namespace {
@@ -74,6 +75,7 @@ Medium::Medium(std::byte* base, std::uint64_t size, Domain domain, Observer* obs
       locals_(locals_owner_->data()) {}
 
 void Medium::flush_lines(const void* address, std::size_t bytes, Site site) noexcept {
+  const base::Stopwatch watch(base::Part::flush);
   auto* const target = static_cast<std::byte*>(const_cast<void*>(address));
   const auto first = reinterpret_cast<std::uintptr_t>(target) / kLine * kLine;
   const auto end = reinterpret_cast<std::uintptr_t>(target) + std::max<std::size_t>(bytes, 1);
@@ -105,6 +107,7 @@ void Medium::flush_lines(const void* address, std::size_t bytes, Site site) noex
 }
 
 bool Medium::fence_slow(Site site) noexcept {
+  const base::Stopwatch watch(base::Part::fence);
   Local& mine = local();
   add(mine.fences, 1);
   switch (mode_) {

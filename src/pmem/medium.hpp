@@ -6,11 +6,12 @@
 //       [p, p + n) as they were at the flush survive what the domain names. After one that returned
 //       false they may or may not, failed() is true for good, and the caller must not make the next
 //       store that relied on them.
-//   M2. Only aligned 8-byte words are failure-atomic. Nothing here promises an order of two stores
-//       between fences, not even within a line.
-//       The kernel tells a failed write-back of a file to one caller, who need not be the one whose
-//       pages failed. So a system call that waits for write-back runs in synced(), and its success
-//       counts when all that ran beside it have ended and none of them failed.
+//   M2. Only aligned 8-byte words are failure-atomic. No order of two stores between fences is
+//       promised, but that of the stores to one line where orders_lines() says so: a line is
+//       written back whole, and x86 makes stores visible in their order. The kernel tells a failed
+//       write-back of a file to one caller, who need not be the one whose pages failed. So a system
+//       call that waits for write-back runs in synced(), and its success counts when all that ran
+//       beside it have ended and none of them failed.
 //   M3. size() only grows; bytes below it are backed by storage, so touching them cannot fault.
 #pragma once
 
@@ -75,12 +76,19 @@ class Medium {
     return static_cast<Offset>(static_cast<const std::byte*>(address) - base_);
   }
 
+  // All domains but `disk`, whose pages are copied while they change (M2).
+  [[nodiscard]] bool orders_lines() const noexcept { return domain_ != Domain::disk; }
+  // Whether a fence takes long: it pays to let work ride on one that comes anyway.
+  [[nodiscard]] bool fences_wait() const noexcept {
+    return domain_ == Domain::memory || domain_ == Domain::disk;
+  }
+
   // Failure-atomic store of one word by a tree's algorithm; counts in N_w as `bytes`, the bytes
   // of the word that the algorithm changes.
   void store(Word* word, Word value, unsigned bytes = 8) noexcept {
     // Release: see base/version_lock.hpp; on x86 a plain store.
     std::atomic_ref<Word>(*word).store(value, std::memory_order_release);
-    add(local().bytes_written, bytes);
+    if (bytes != 0) add(local().bytes_written, bytes);
   }
   void count_written(std::uint64_t bytes) noexcept { add(local().bytes_written, bytes); }
   void count_heap_written(std::uint64_t bytes) noexcept { add(local().heap_bytes_written, bytes); }

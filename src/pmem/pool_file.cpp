@@ -393,6 +393,7 @@ bool PoolFile::grow(std::uint64_t bytes) {
 Result<void> PoolFile::mark_open() {
   if (read_only_) return {};
   header_.clean = 0;
+  header_.ro_compatible |= kImages;  // before there are any
   header_.file_bytes = medium_->size();
   // A second time, so that the other copy is mended and says the same.
   if (!update_header(*medium_, header_) ||

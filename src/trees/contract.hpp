@@ -16,6 +16,7 @@
 
 #include <functional>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,14 @@ class Tree {
   virtual ~Tree() = default;
 
   virtual Outcome write(K key, std::uint64_t value, Write what) = 0;  // remove: no value
+  // Strictly ascending; whole to other threads if TreeInfo::whole_batches says so.
+  virtual Outcome insert_all(std::span<const Entry<K>> entries) {
+    for (const Entry<K>& entry : entries) {
+      const Outcome outcome = write(entry.key, entry.value, Write::insert);
+      if (outcome != Outcome::done) return outcome;
+    }
+    return Outcome::done;
+  }
   virtual Lookup find(K key) const = 0;
   virtual Outcome scan(K from, std::optional<K> to, std::size_t limit,
                        std::vector<Entry<K>>& out) const = 0;
@@ -62,6 +71,10 @@ class Tree {
   // Every block that the tree owns, each once: nodes and key records. The pool compares them with
   // what is allocated.
   virtual void for_each_block(const Visit& visit) const = 0;
+  // The pool is being closed: nobody else uses the tree, nor anybody afterwards, and a sync() went
+  // before. Leaves in the pool what makes the next open quick. False: something waits for later
+  // epochs, call it again after one more sync().
+  virtual bool closing() { return true; }
 };
 
 }  // namespace everleaf::detail
@@ -115,7 +128,11 @@ class Reserved {
       : heap_(other.heap_), block_(std::exchange(other.block_, 0)) {}
   Reserved& operator=(Reserved&&) = delete;
   ~Reserved() {
-    if (block_ != 0) heap_->recycle(block_);
+    if (block_ == 0) return;
+    try {
+      heap_->recycle(block_);
+    } catch (const std::bad_alloc&) {  // the block is lost until the pool is opened again
+    }
   }
   // False: out of space.
   [[nodiscard]] bool get(std::size_t bytes,
@@ -123,6 +140,8 @@ class Reserved {
     if (block_ == 0) block_ = heap_->reserve(bytes, placement);
     return block_ != 0;
   }
+  // One that somebody had reserved before.
+  void adopt(pmem::Offset block) { block_ = block; }
   [[nodiscard]] pmem::Offset block() const { return block_; }
   void keep() { block_ = 0; }
   // After the commit of the record that activates it. io_error: neither used nor given back.
@@ -152,6 +171,8 @@ struct Factory {
 struct Registration {
   TreeInfo info;
   const Factory& factory;
+  // Opening it changes which blocks are in use: after a crash it comes before any allocation.
+  bool recovers_blocks = false;
 };
 
 // The one list; see registry.cpp.

@@ -28,6 +28,9 @@ class KeyWords {
   [[nodiscard]] bool readable(pmem::Word) const { return true; }
   [[nodiscard]] Key key_of(pmem::Word word) const { return word; }
   [[nodiscard]] static std::uint64_t own(Key key) { return key; }
+  // There are none.
+  [[nodiscard]] static pmem::Offset record_of(pmem::Word) { return 0; }
+  [[nodiscard]] static std::size_t record_bytes(Key) { return 0; }
   // A key above `left`, not above `right` (left < right).
   [[nodiscard]] static Key separator(Key, Key right) { return right; }
 };

@@ -123,13 +123,16 @@ PoolState::~PoolState() {
 }
 
 // All buffered indexes now: epochs that one of them still holds must not be taken for durable once
-// the clock has moved on.
+// the clock has moved on. And those whose recovery decides which blocks are in use, before anybody
+// allocates one.
 Result<void> PoolState::roll_back() {
   if (file_->was_clean()) return {};
   const base::MutexGuard guard(mutex_);
   for (const auto& found : directory_.list(nullptr)) {
     const auto row = tree::find_tree(base::tree_of(found.info.spec));
-    if (row && (*row)->info.durability != Durability::buffered) continue;
+    if (row && (*row)->info.durability != Durability::buffered && !(*row)->recovers_blocks) {
+      continue;
+    }
     const bool known = row && resolve(found.info.spec);
     if (!known && !file_->read_only() && pmem::load(&file_->state().clock) != 0) {
       return std::unexpected(
@@ -201,12 +204,30 @@ void PoolState::abandon() {
   if (epochs_) epochs_->stop();
 }
 
+// A few rounds: a retired leaf is unlinked after one sync(), and free after another. A tree that is
+// not done by then is rebuilt when it is opened; so it is if a sync() fails.
+void PoolState::close_trees() {
+  constexpr int kRounds = 4;
+  bool done = false;
+  for (int i = 0; i < kRounds && !done && epochs_->sync() == Outcome::done; ++i) {
+    done = true;
+    for (auto& [name, open] : open_) {
+      const bool this_one = open.u64 ? open.u64->closing() : open.bytes->closing();
+      done = done && this_one;
+    }
+  }
+}
+
 // A pool that is closed properly has no epoch that is not durable.
 Result<void> PoolState::finish() {
   finished_ = true;
+  if (!epochs_ && !file_->read_only()) {
+    for (auto& [name, open] : open_) (void)(open.u64 ? open.u64->closing() : open.bytes->closing());
+  }
   if (epochs_ && !file_->read_only()) {
     epochs_->stop();
     epochs_->forget(aging_);
+    close_trees();
     // Trees and their reclaimers go first: what those store after a step would be of an epoch that
     // nobody ends.
     open_.clear();
@@ -553,6 +574,13 @@ template <class K>
 Outcome Index<K>::scan_back(std::optional<K> from, std::size_t limit,
                             std::vector<Entry<K>>& out) const {
   return tree_->scan_back(from, limit, out);
+}
+template <class K>
+Outcome Index<K>::insert_all(std::span<const Entry<K>> entries) {
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    if (!(entries[i - 1].key < entries[i].key)) return Outcome::not_ascending;
+  }
+  return tree_->insert_all(entries);
 }
 template <class K>
 Outcome Index<K>::bulk_load(std::span<const Entry<K>> entries, double fill) {

@@ -59,6 +59,7 @@ class PoolState {
   tree::Context context(pmem::Offset root_word) {
     return {file_->medium(), heap_, redo_, grace_, epochs_.get(), file_->read_only(), root_word};
   }
+  void close_trees();
   Result<void> need_epochs(const tree::Registration& row);
   Result<void> start_clock();
   Result<void> roll_back();

@@ -4,14 +4,17 @@
 #include <string>
 
 #include "trees/bdtree/register.hpp"
+#include "trees/bztree/register.hpp"
 #include "trees/contract.hpp"
+#include "trees/pbtree/register.hpp"
 #include "trees/wbtree/register.hpp"
 
 namespace everleaf {
 namespace tree {
 namespace {
 
-constexpr std::array kRegistry{wbtree::kRegistration, bdtree::kRegistration};
+constexpr std::array kRegistry{wbtree::kRegistration, bdtree::kRegistration, pbtree::kRegistration,
+                               bztree::kRegistration};
 
 constexpr auto kInfos = [] {
   std::array<TreeInfo, kRegistry.size()> infos{};

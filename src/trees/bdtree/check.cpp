@@ -29,6 +29,7 @@ std::string BdTree<Keys>::inspect(Offset at, const Owned* low, const Owned* high
     }
   }
   std::string problem;
+  if (!space_.in_use(at, options_.shape.bytes)) problem = "its memory counts as free";
   std::vector<Key> keys;
   here.for_each([&](std::size_t slot) {
     const Word word = pmem::load(&here.slot(slot)->key);
@@ -41,6 +42,8 @@ std::string BdTree<Keys>::inspect(Offset at, const Owned* low, const Owned* high
     if (here.fingerprint(slot) != Keys::fingerprint_of(key)) problem = "a wrong fingerprint";
     if constexpr (Keys::kRecords) {
       if (!keys_.hash_matches(word)) problem = "a key word with a wrong hash";
+      if (!space_.in_use(Keys::record_of(word), Keys::record_bytes(key)))
+        problem = "the memory of a key record counts as free";
     }
     if ((low != nullptr && key < Key(*low)) || (high != nullptr && !(key < Key(*high)))) {
       problem = "a key outside the leaf's range";
@@ -65,7 +68,12 @@ CheckReport BdTree<Keys>::check() const {
   });
   std::size_t next = 0;
   for_each_linked([&](Offset at, const Leaf& here) {
-    if (here.retired()) return true;
+    if (here.retired()) {
+      if (!space_.in_use(at, options_.shape.bytes)) {
+        report.problems.push_back(at_offset(at, "retired, and its memory counts as free"));
+      }
+      return true;
+    }
     if (next == known.size() || known[next].at != at) {
       report.problems.push_back(at_offset(at, "not where the inner nodes expect it"));
       return false;
@@ -124,6 +132,7 @@ Stats BdTree<Keys>::stats() const {
                 {"splits", splits_.load(std::memory_order_relaxed)},
                 {"splits_in_place", splits_in_place_.load(std::memory_order_relaxed)},
                 {"compactions", compactions_.load(std::memory_order_relaxed)},
+                {"opened_from_image", from_image_ ? 1U : 0U},
                 {"rebuild_ns", rebuild_ns_},
                 {"words_rolled_back", rolled_back_},
                 {"words_restamped", restamped_.load(std::memory_order_relaxed)}};

@@ -16,6 +16,7 @@
 
 #include "alloc/grace.hpp"
 #include "base/node_arena.hpp"
+#include "base/stopwatch.hpp"
 #include "base/version_lock.hpp"
 #include "trees/bdtree/keys.hpp"
 #include "trees/scan.hpp"
@@ -73,6 +74,9 @@ class Inner {
   Inner& operator=(const Inner&) = delete;
   ~Inner() {
     if (Node* const root = root_.load(std::memory_order_relaxed)) free_all(root);
+    for (Separator* one = leftover_.load(std::memory_order_relaxed); one != nullptr;) {
+      delete std::exchange(one, one->next);
+    }
   }
 
   [[nodiscard]] static Fresh fresh(const Owned& key) {
@@ -91,6 +95,7 @@ class Inner {
   // False: something changed meanwhile, start again. Otherwise the leaf is the right one as long as
   // the parent is unchanged.
   [[nodiscard]] bool descend(const Probe& probe, Aim aim, Path& path) const {
+    const base::Stopwatch watch(base::Part::traversal);
     base::reads_discarded();
     path.depth = 0;
     path.has_low = false;
@@ -128,6 +133,7 @@ class Inner {
     std::uint64_t version;
   };
   [[nodiscard]] bool locate(const Probe& probe, Place& place) const {
+    const base::Stopwatch watch(base::Part::traversal);
     base::reads_discarded();
     const std::uint64_t root_version = root_lock_.begin();
     const Node* node = root_.load(std::memory_order_acquire);
@@ -170,6 +176,9 @@ class Inner {
   [[nodiscard]] static bool full(const Node& node) {
     return node.count.load(std::memory_order_acquire) == kFanout;
   }
+  [[nodiscard]] static bool leads_to(const Node& node, const Probe& probe, unsigned position) {
+    return rank(node, probe, Aim::at) == position;
+  }
   [[nodiscard]] static unsigned separators(const Node& node) {
     return node.count.load(std::memory_order_acquire);
   }
@@ -178,8 +187,7 @@ class Inner {
   void remove_child(Node& node, unsigned position) {
     const unsigned n = node.count.load(std::memory_order_relaxed);
     const unsigned gone = position == 0 ? 0 : position - 1;
-    if constexpr (Keys::kRecords)
-      grace_.retire(tagged(node.whole[gone].load(std::memory_order_relaxed)));
+    if constexpr (Keys::kRecords) retire(node.whole[gone].load(std::memory_order_relaxed));
     for (unsigned i = gone; i + 1 < n; ++i) move(node, i + 1, node, i);
     for (unsigned i = position; i < n; ++i) copy(node.child[i + 1], node.child[i]);
     node.count.store(n - 1, std::memory_order_release);
@@ -332,6 +340,15 @@ class Inner {
   static std::uint64_t tagged(Separator* separator) {
     return reinterpret_cast<std::uint64_t>(separator) | kSeparatorTag;
   }
+  // Readers may still compare with it. Without memory to note it, it stays until the tree goes; a
+  // node does so anyway, with its arena.
+  void retire(Separator* separator) {
+    if (grace_.retire(tagged(separator))) return;
+    separator->next = leftover_.load(std::memory_order_relaxed);
+    while (!leftover_.compare_exchange_weak(separator->next, separator, std::memory_order_release,
+                                            std::memory_order_relaxed)) {
+    }
+  }
   std::unique_ptr<Node> make_node(unsigned level) {
     return std::unique_ptr<Node>(new (arena_) Node(level));
   }
@@ -447,6 +464,7 @@ class Inner {
   base::NodeArena arena_{sizeof(Node)};
   mutable base::VersionLock root_lock_;
   std::atomic<Node*> root_{nullptr};
+  std::atomic<Separator*> leftover_{nullptr};
 };
 
 }  // namespace everleaf::tree::bdtree

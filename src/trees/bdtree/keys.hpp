@@ -14,6 +14,7 @@ namespace everleaf::tree::bdtree {
 // A bytes separator in DRAM; inner nodes own theirs.
 struct Separator {
   std::string key;
+  Separator* next = nullptr;  // of those that wait for the tree's end
 };
 
 class U64Keys : public KeyWords {
@@ -50,7 +51,9 @@ class BytesKeys : public KeyRecords {
     return {key, prefix_of(key), tag_of(hash), static_cast<std::uint8_t>(hash)};
   }
   [[nodiscard]] bool equal(Word word, const Probe& probe) const {
-    return tag_of(word) == probe.hash && key_of(word) == probe.key;
+    // An impossible record has an empty key, and is none.
+    return tag_of(word) == probe.hash && key_of(word) == probe.key &&
+           (!probe.key.empty() || readable(word));
   }
   [[nodiscard]] static std::uint8_t fingerprint_of(Key key) {
     return static_cast<std::uint8_t>(hash_of(key));

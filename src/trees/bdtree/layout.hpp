@@ -15,9 +15,26 @@
 //   is none.
 //   A leaf's number is its offset / 256; 0 is none.
 //
-//   root block (4096 bytes): line 0: a metadata line without slots, the head of the leaf list;
+//   root block (4096 bytes), line 0:
+//     0..7    image: number of its first block 32 (offset / 256; 0: none), low bits of its epoch 32
+//     8..55   0
+//     56..63  as in a leaf: next is the head of the leaf list
 //   from byte 64 on: the table of extents.
+//
+//   image (image.cpp): a stream of words in blocks of a leaf's size, word 0 of each the offset of
+//   the next, 0 in the last. The stream:
+//     0       XXH3 checksum of the words behind it
+//     1       words of the stream
+//     2       epoch in which it was written
+//     3       words of the space's state (epoch::Space::save)
+//     4       leaves
+//     5       epoch from which on it is not believed: a round of D10 is due
+//     6..     the space's state, then the leaves from left to right: offset and, but for the first,
+//             the separator before it; of bytes keys: length, and the bytes, the last word padded
+//             with zeros
 #pragma once
+
+#include <cstddef>
 
 #include "base/limits.hpp"
 #include "epoch/space.hpp"
@@ -47,8 +64,16 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 16);
 
+struct RootLine {
+  Word image;
+  std::array<Word, 6> reserved;
+  Word links;
+};
+static_assert(sizeof(RootLine) == pmem::kLine &&
+              offsetof(RootLine, links) == offsetof(MetaLine, links));
+
 inline constexpr std::size_t kRootBytes = 4096;
-inline constexpr std::size_t kExtentsAt = sizeof(MetaLine);
+inline constexpr std::size_t kExtentsAt = sizeof(RootLine);
 inline constexpr std::size_t kExtents = (kRootBytes - kExtentsAt) / sizeof(epoch::Extent);
 
 // What the node option comes to.
@@ -58,6 +83,8 @@ struct Shape {
   std::size_t cell_slots;
 
   [[nodiscard]] constexpr std::size_t slots() const { return cells * cell_slots; }
+  // Bits of slots that are there.
+  [[nodiscard]] constexpr Word slot_bits() const { return (Word{1} << cell_slots) - 1; }
   [[nodiscard]] constexpr std::size_t slots_at() const { return cells * sizeof(MetaLine); }
 };
 

@@ -101,11 +101,11 @@ class Leaf {
     }
     return n;
   }
-  // visit(slot) for every live slot.
+  // visit(slot) for every live slot that is there: a damaged leaf may name others.
   template <class F>
   void for_each(F&& visit) const {
     for (std::size_t cell = 0; cell < shape_->cells; ++cell) {
-      for (Word bits = newest(cell) & kBitmap; bits != 0; bits &= bits - 1) {
+      for (Word bits = newest(cell) & shape_->slot_bits(); bits != 0; bits &= bits - 1) {
         visit(cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits)));
       }
     }

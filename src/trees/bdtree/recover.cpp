@@ -48,9 +48,12 @@ bool BdTree<Keys>::key_range(const Leaf& leaf, Owned& least, Owned& largest, std
   std::optional<Key> low;
   std::optional<Key> high;
   live = 0;
+  for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
+    if ((leaf.newest(cell) & kBitmap & ~options_.shape.slot_bits()) != 0) return false;
+  }
   leaf.for_each([&](std::size_t slot) {
     const Word word = pmem::load(&leaf.slot(slot)->key);
-    if (!sound || slot % kCellSlots >= options_.shape.cell_slots || !keys_.readable(word)) {
+    if (!sound || !keys_.readable(word)) {
       sound = false;
       return;
     }
@@ -67,6 +70,58 @@ bool BdTree<Keys>::key_range(const Leaf& leaf, Owned& least, Owned& largest, std
   return sound;
 }
 
+// The leaf list from its head, rolled back.
+template <class Keys>
+Result<void> BdTree<Keys>::walk(Children& children) {
+  const Epoch durable = c_.epochs->durable();
+  std::vector<Offset> waiting;  // retired leaves that are in the list still
+  Owned left{};                 // nothing further right is at or below it
+  bool has_left = false;
+  bool wrote = false;
+  for (Offset at = Leaf::next_of(leaf(head()).links()); at != 0;) {
+    // A leaf that is claimed twice is a circle.
+    if (!possible(at) || !space_.claim(at, options_.shape.bytes)) {
+      return corrupt("the leaf list leads to no leaf", at);
+    }
+    const Leaf here = leaf(at);
+    here.prefetch();
+    if (of_the_future(here)) return corrupt("a leaf of an epoch that has not begun", at);
+    wrote = roll_back(here, durable) || wrote;
+    if (!c_.read_only) wrote = restamp_alone(here, durable) || wrote;
+    if (!present(here.newest(0))) return corrupt("a leaf without a durable epoch", at);
+    if (here.retired()) {
+      waiting.push_back(at);
+      at = Leaf::replacement_of(here.links());
+      continue;
+    }
+    Owned least{};
+    Owned largest{};
+    std::size_t live = 0;
+    if (!key_range(here, least, largest, live)) return corrupt("an impossible key in a leaf", at);
+    if (live != 0 && has_left && !(left < least)) return corrupt("a leaf out of order", at);
+    const bool first = children.empty();
+    // An empty leaf gets the room between its neighbours.
+    Owned separator = first       ? Owned{}
+                      : live == 0 ? Keys::own(Keys::successor(left))
+                                  : Keys::own(Keys::separator(left, Key(least)));
+    children.push_back({first ? typename Nodes::Fresh{} : Nodes::fresh(separator), at});
+    for (const Offset retired : waiting) retired_later(retired, durable, left);
+    waiting.clear();
+    if (live != 0) left = std::move(largest);
+    if (live == 0 && !first) left = std::move(separator);
+    has_left = has_left || live != 0 || !first;
+    at = Leaf::next_of(here.links());
+  }
+  if (children.empty()) return corrupt("the leaf list is empty", head());
+  for (const Offset retired : waiting) retired_later(retired, durable, left);
+  // P5: durable before epoch numbers that were rolled back are used again
+  // crash: fence stays: mark_open() fences next, too, but need not know of this
+  if (wrote && !c_.medium.fence()) {
+    return std::unexpected(Error{Code::io, "a write-back failed during recovery"});
+  }
+  return {};
+}
+
 template <class Keys>
 Result<void> BdTree<Keys>::open() {
   const std::uint64_t started = base::now_ns();
@@ -76,52 +131,12 @@ Result<void> BdTree<Keys>::open() {
   }
   if (space_.open() != Outcome::done)
     return corrupt("impossible extents in the root block", head());
-  const Epoch durable = c_.epochs->durable();
-  std::vector<typename Nodes::Child> children;
-  std::vector<Offset> waiting;  // retired leaves that are in the list still
-  Owned left{};                 // nothing further right is at or below it
-  bool has_left = false;
-  bool wrote = false;
   try {
-    for (Offset at = Leaf::next_of(leaf(head()).links()); at != 0;) {
-      // A leaf that is claimed twice is a circle.
-      if (!possible(at) || !space_.claim(at, options_.shape.bytes)) {
-        return corrupt("the leaf list leads to no leaf", at);
-      }
-      const Leaf here = leaf(at);
-      here.prefetch();
-      if (of_the_future(here)) return corrupt("a leaf of an epoch that has not begun", at);
-      wrote = roll_back(here, durable) || wrote;
-      if (!c_.read_only) wrote = restamp_alone(here, durable) || wrote;
-      if (!present(here.newest(0))) return corrupt("a leaf without a durable epoch", at);
-      if (here.retired()) {
-        waiting.push_back(at);
-        at = Leaf::replacement_of(here.links());
-        continue;
-      }
-      Owned least{};
-      Owned largest{};
-      std::size_t live = 0;
-      if (!key_range(here, least, largest, live)) return corrupt("an impossible key in a leaf", at);
-      if (live != 0 && has_left && !(left < least)) return corrupt("a leaf out of order", at);
-      const bool first = children.empty();
-      // An empty leaf gets the room between its neighbours.
-      Owned separator = first       ? Owned{}
-                        : live == 0 ? Keys::own(Keys::successor(left))
-                                    : Keys::own(Keys::separator(left, Key(least)));
-      children.push_back({first ? typename Nodes::Fresh{} : Nodes::fresh(separator), at});
-      for (const Offset retired : waiting) retired_later(retired, durable, left);
-      waiting.clear();
-      if (live != 0) left = std::move(largest);
-      if (live == 0 && !first) left = std::move(separator);
-      has_left = has_left || live != 0 || !first;
-      at = Leaf::next_of(here.links());
-    }
-    if (children.empty()) return corrupt("the leaf list is empty", head());
-    for (const Offset retired : waiting) retired_later(retired, durable, left);
-    // P5: durable before epoch numbers that were rolled back are used again
-    if (wrote && !c_.medium.fence()) {
-      return std::unexpected(Error{Code::io, "a write-back failed during recovery"});
+    Children children;
+    from_image_ = load_image(children);
+    if (auto dropped = drop_image(); !dropped) return dropped;
+    if (!from_image_) {
+      if (auto walked = walk(children); !walked) return walked;
     }
     nodes_.build(std::move(children));
   } catch (const std::bad_alloc&) {
@@ -129,7 +144,7 @@ Result<void> BdTree<Keys>::open() {
   }
   rebuild_ns_ = base::now_ns() - started;
   if (!c_.read_only) {
-    next_round_ = c_.epochs->now() + base::kTagRound;
+    if (!from_image_) next_round_ = c_.epochs->now() + base::kTagRound;
     // The last step: who holds the listeners' lock may be opening this tree.
     listener_ = c_.epochs->listen([this] { reclaim(); });
   }

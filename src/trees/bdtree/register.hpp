@@ -18,7 +18,7 @@ inline constexpr std::array<std::string_view, 3> kTestSpecs{"bdtree", "bdtree:no
 inline constexpr Registration kRegistration{
     {"bdtree", "buffered: operations at memory speed, a crash costs at most two epochs",
      "Du, Scott: Buffered Persistence in B+ Trees, Proc. ACM Manag. Data 2(6), 2024",
-     Durability::buffered, InnerNodes::dram, Recovery::rebuild, false, kOptions, kTestSpecs},
+     Durability::buffered, InnerNodes::dram, Recovery::rebuild, false, false, kOptions, kTestSpecs},
     kFactory};
 
 }  // namespace everleaf::tree::bdtree

@@ -81,8 +81,10 @@ void BdTree<Keys>::look_for_old_tags() {
     if (++tries == kTries) return;
   }
   Offset at = place.leaf;
+  // A list that no walk has seen may be a circle.
+  const std::uint64_t leaves = c_.medium.size() / options_.shape.bytes;
   // Beyond the last leaf of this step to one with a key, which says where the next step begins.
-  for (std::uint64_t n = 0; at != 0; ++n) {
+  for (std::uint64_t n = 0; at != 0 && n < leaves; ++n) {
     if (n >= base::kTagLeaves) {
       if (some_key(at, round_at_)) return;
       if (!section.make_room(options_.shape.cells)) return;
@@ -109,6 +111,7 @@ bool BdTree<Keys>::look_at_tags(Section& section, Offset& at) {
       if (!lock.try_lock(version)) continue;
       const base::Unlock unlock(lock);
       if (!writable(section, here)) return false;
+      restamped_in_ = section.epoch();
       restamp(here, base, [&section](const MetaLine* line) { section.note(line); });
     }
     at = retired ? Leaf::replacement_of(links) : Leaf::next_of(links);

@@ -43,6 +43,17 @@ bool BdTree<Keys>::collect(const Leaf& leaf, Live& live) const {
   return sound;
 }
 
+// Whether the parent leads to the leaf for all of its keys: if not, separators made of them would
+// be out of order. An image does not vouch for keys.
+template <class Keys>
+bool BdTree<Keys>::in_range(const Path& path, const Leaf& leaf, SlotNumbers slots) const {
+  const auto here = [&](std::size_t slot) {
+    const auto& parent = path.parent();
+    return Nodes::leads_to(*parent.node, Keys::probe(key_at(leaf, slot)), parent.position);
+  };
+  return slots.empty() || (here(slots.front()) && here(slots.back()));
+}
+
 template <class Keys>
 bool BdTree<Keys>::born_in(const Leaf& leaf, Epoch e) const {
   const Versions v = leaf.versions(0);
@@ -81,6 +92,13 @@ void BdTree<Keys>::fill(Section& section, Offset at, const Leaf& from, SlotNumbe
   }
 }
 
+// The first key of the leaf's range: whatever the range is split into, or passes to, the leaf that
+// it leads to later is the first of them, or the one before.
+template <class Keys>
+typename BdTree<Keys>::Owned BdTree<Keys>::low_of(const Path& path) {
+  return path.has_low ? Nodes::low_key(path) : Owned{};
+}
+
 // From this epoch on the list goes by `replacement`.
 template <class Keys>
 void BdTree<Keys>::retire(Section& section, Offset at, Offset replacement) {
@@ -104,15 +122,21 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const 
     return why;
   };
   if (!locks.try_lock(path.parent().node->lock, path.parent().version) ||
-      !locks.try_lock(lock_of(path.leaf), version) || !writable(section, old)) {
+      !locks.try_lock(lock_of(path.leaf), version)) {
     return give_up({Next::again});
+  }
+  if (!writable(section, old)) {
+    return give_up(damaged(old) ? answer(Outcome::corrupt) : Attempt{Next::again});
   }
   const Epoch e = section.epoch();
   if (free_slot(old, e) != kNoSlot) return give_up(answer(Outcome::done));
   Live live;
   if (!collect(old, live)) return give_up(answer(Outcome::corrupt));
   const SlotNumbers slots(live.slots.data(), live.count);
+  if (!in_range(path, old, slots)) return give_up(answer(Outcome::corrupt));
   const bool born = born_in(old, e);
+  // Full of what no epoch has set: no walk has seen it.
+  if (born && slots.size() < 2) return give_up(answer(Outcome::corrupt));
   const bool one = !born && sparse(slots.size(), options_.shape.slots());
   if ((!born && !left.get(bytes)) || (!one && !right.get(bytes))) {
     return give_up({Next::grow, Outcome::done, bytes});
@@ -121,7 +145,7 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const 
     return give_up(answer(Outcome::out_of_space));
   }
   if (one) {
-    compact(section, path, slots, probe, left);
+    compact(section, path, slots, left);
   } else {
     halve(section, path, slots, probe, born ? nullptr : &left, right);
   }
@@ -140,11 +164,9 @@ void BdTree<Keys>::replace(Section& section, const Path& path, SlotNumbers slots
 
 // One new leaf for a full one that is sparse.
 template <class Keys>
-void BdTree<Keys>::compact(Section& section, const Path& path, SlotNumbers slots,
-                           const Probe& probe, Block& left) {
+void BdTree<Keys>::compact(Section& section, const Path& path, SlotNumbers slots, Block& left) {
   const Leaf old = leaf(path.leaf);
-  const Key key = slots.empty() ? probe.key : key_at(old, slots.front());
-  retired_later(path.leaf, section.epoch(), Keys::own(key));
+  retired_later(path.leaf, section.epoch(), low_of(path));
   replace(section, path, slots, left, Leaf::next_of(old.links()));
   compactions_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -165,7 +187,7 @@ void BdTree<Keys>::halve(Section& section, const Path& path, SlotNumbers slots, 
     move_right(section, old, slots.subspan(keep), right.at(), next);
     splits_in_place_.fetch_add(1, std::memory_order_relaxed);
   } else {
-    retired_later(path.leaf, section.epoch(), Keys::own(key_at(old, slots.front())));
+    retired_later(path.leaf, section.epoch(), low_of(path));
     fill(section, right.at(), old, slots.subspan(keep), next);
     replace(section, path, slots.first(keep), *left, right.at());
     splits_.fetch_add(1, std::memory_order_relaxed);
@@ -209,11 +231,16 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::unlink(Key key) {
   base::LockSet locks;
   bool only_child = false;
   if (!nodes_.lock_for_removal(path, locks, only_child) ||
-      !locks.try_lock(lock_of(path.leaf), version) || !writable(section, old)) {
+      !locks.try_lock(lock_of(path.leaf), version)) {
     locks.release(false);
     return only_child ? answer(Outcome::done) : Attempt{Next::again};
   }
-  retired_later(path.leaf, section.epoch(), Keys::own(key));
+  if (!writable(section, old)) {
+    const bool never = damaged(old);
+    locks.release(false);
+    return never ? answer(Outcome::corrupt) : Attempt{Next::again};
+  }
+  retired_later(path.leaf, section.epoch(), low_of(path));
   retire(section, path.leaf, Leaf::next_of(old.links()));
   nodes_.remove_leaf(path);
   locks.release(true);

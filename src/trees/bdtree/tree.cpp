@@ -41,8 +41,10 @@ BdTree<Keys>::~BdTree() {
 
 template <class Keys>
 void BdTree<Keys>::search(const Leaf& leaf, const Probe& probe, Hit& hit) const {
+  const base::Stopwatch watch(base::Part::traversal);
+  const Word slots = options_.shape.slot_bits();
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
-    Word bits = leaf.newest(cell) & leaf.match(cell, probe.fingerprint) & kBitmap;
+    Word bits = leaf.newest(cell) & leaf.match(cell, probe.fingerprint) & slots;
     for (; bits != 0; bits &= bits - 1) {
       const std::size_t slot = cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits));
       const Word key = pmem::load(&leaf.slot(slot)->key);

@@ -46,8 +46,8 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   BdTree(const Context& context, const Options& options);
   ~BdTree() override;
 
-  // Rolls back what is newer than the durable epoch if the pool was not closed properly, and builds
-  // the inner nodes. corrupt, io, out_of_space (memory).
+  // Builds the inner nodes: from the image that the last close left, or from the leaf list, rolling
+  // back what is newer than the durable epoch. corrupt, io, out_of_space (memory).
   [[nodiscard]] Result<void> open();
 
   Outcome write(Key key, std::uint64_t value, Write what) override;
@@ -59,6 +59,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   CheckReport check() const override;
   Stats stats() const override;
   void for_each_block(const detail::Visit& visit) const override;
+  bool closing() override;
 
  private:
   using Probe = typename Keys::Probe;
@@ -123,6 +124,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   Attempt change(Section& section, const Leaf& leaf, const Hit& hit, const Probe& probe,
                  std::uint64_t value, Write what, Record& record);
   [[nodiscard]] bool writable(const Section& section, const Leaf& leaf) const;
+  [[nodiscard]] bool damaged(const Leaf& leaf) const;
   Versions begin_cell(Section& section, const Leaf& leaf, std::size_t cell);
   void note_slot(Section& section, const Leaf& leaf, std::size_t slot);
   void put_slot(Section& section, const Leaf& leaf, std::size_t slot, Word key, std::uint64_t value,
@@ -146,8 +148,9 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   }
   [[nodiscard]] bool collect(const Leaf& leaf, Live& live) const;
   using SlotNumbers = std::span<const std::size_t>;  // of live slots, in key order
-  void compact(Section& section, const Path& path, SlotNumbers slots, const Probe& probe,
-               Block& left);
+  [[nodiscard]] static Owned low_of(const Path& path);
+  [[nodiscard]] bool in_range(const Path& path, const Leaf& leaf, SlotNumbers slots) const;
+  void compact(Section& section, const Path& path, SlotNumbers slots, Block& left);
   void halve(Section& section, const Path& path, SlotNumbers slots, const Probe& probe, Block* left,
              Block& right);
   void replace(Section& section, const Path& path, SlotNumbers slots, Block& left, Offset next);
@@ -163,7 +166,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   struct Retired {
     Offset leaf;
     Epoch epoch;
-    Owned key;  // in its range
+    Owned key;  // the first of its range
   };
   struct Item {  // free from that epoch on, when it is durable
     Offset at;
@@ -189,7 +192,17 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] bool read_leaf(Offset at, Batch& batch) const;
   void sort(Batch& batch) const;
 
+  // --- image.cpp ---
+  using Children = std::vector<typename Nodes::Child>;
+  [[nodiscard]] RootLine* root_line() const { return c_.medium.template at<RootLine>(head()); }
+  [[nodiscard]] std::vector<Word> make_image() const;
+  void write_image(const std::vector<Word>& words);
+  [[nodiscard]] bool read_image(std::vector<Word>& words);
+  [[nodiscard]] bool load_image(Children& children);
+  [[nodiscard]] Result<void> drop_image();
+
   // --- recover.cpp and check.cpp ---
+  [[nodiscard]] Result<void> walk(Children& children);
   [[nodiscard]] bool of_the_future(const Leaf& leaf) const;
   bool roll_back(const Leaf& leaf, Epoch durable);
   [[nodiscard]] bool key_range(const Leaf& leaf, Owned& least, Owned& largest, std::size_t& live);
@@ -223,9 +236,11 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   // The round that looks at all tags (D10), likewise: when the next one begins, and a key of the
   // leaf where this one goes on.
   Epoch next_round_ = 0;
+  Epoch restamped_in_ = 0;  // the last time
   bool in_round_ = false;
   Owned round_at_{};
   std::uint64_t listener_ = 0;
+  bool from_image_ = false;
   std::uint64_t rebuild_ns_ = 0;
   std::uint64_t rolled_back_ = 0;  // words
   std::atomic<std::uint64_t> splits_{0};

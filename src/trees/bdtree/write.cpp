@@ -90,6 +90,13 @@ bool BdTree<Keys>::writable(const Section& section, const Leaf& leaf) const {
   return true;
 }
 
+// Of a leaf that is locked and in the inner nodes: starting again would not end. The clock is read
+// after the words, so it is not behind their writers.
+template <class Keys>
+bool BdTree<Keys>::damaged(const Leaf& leaf) const {
+  return leaf.retired() || of_the_future(leaf);
+}
+
 // The cell's word of this epoch: at first a copy of the newest over the oldest, which recovery
 // cannot need any more (A3).
 template <class Keys>
@@ -186,7 +193,10 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::attempt(Key key, std::uint64_t valu
   if (!section.make_room(notes)) return answer(Outcome::out_of_space);
   if (!lock.try_lock(version)) return {Next::again};
   const base::Unlock unlock(lock);
-  if (!writable(section, here)) return {Next::again};
+  if (!writable(section, here)) {
+    const bool ours = place.lock->unchanged(place.version);
+    return ours && damaged(here) ? answer(Outcome::corrupt) : Attempt{Next::again};
+  }
   return change(section, here, hit, probe, value, what, record);
 }
 

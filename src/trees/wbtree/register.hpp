@@ -29,7 +29,7 @@ inline constexpr std::array<std::string_view, 7> kTestSpecs{
 inline constexpr Registration kRegistration{
     {"wbtree", "write-atomic B+-tree: unsorted entries, one 8-byte word commits an operation",
      "Chen, Jin: Persistent B+-Trees in Non-Volatile Main Memory, PVLDB 8(7), 2015",
-     Durability::strict, InnerNodes::pool, Recovery::instant, false, kOptions, kTestSpecs},
+     Durability::strict, InnerNodes::pool, Recovery::instant, false, false, kOptions, kTestSpecs},
     kFactory};
 
 }  // namespace everleaf::tree::wbtree

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "base/stopwatch.hpp"
+
 namespace everleaf::tree::wbtree {
 
 Result<Options> parse_options(const base::Spec& canonical) {
@@ -53,6 +55,7 @@ Offset WbTree<Keys>::child_for(Offset offset, const Probe& probe, const base::Ve
 
 template <class Keys>
 typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Place& place) const {
+  const base::Stopwatch watch(base::Part::traversal);
   probe.bad = false;
   base::reads_discarded();
   const base::VersionLock* above = &lock_of(c_.root_word);
@@ -88,6 +91,7 @@ typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Place& pla
 
 template <class Keys>
 typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Aim aim, Path& path) const {
+  const base::Stopwatch watch(base::Part::traversal);
   probe.bad = false;
   path.has_low = false;
   base::reads_discarded();
@@ -138,6 +142,7 @@ typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Aim aim, P
 template <class Keys>
 void WbTree<Keys>::search_leaf(Offset offset, const Probe& probe, const base::VersionLock& lock,
                                std::uint64_t version, Hit& hit) const {
+  const base::Stopwatch watch(base::Part::traversal);
   const Node node = leaf(offset);
   hit.control = node.control();
   hit.found = false;

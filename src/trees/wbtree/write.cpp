@@ -138,6 +138,8 @@ bool WbTree<Keys>::repair_slots(Node node) {
   write_slots(node, slots);
   if (!c_.medium.fence()) return false;  // P4: the array before bit 0
   c_.medium.store(node.control_word(), control | 1);
+  // crash: flush stays: who loses it repairs again (A3); a bit that is read is durable everywhere
+  // crash: fence stays: as the flush
   return c_.medium.persist(node.control_word(), sizeof(Word));
 }
 

@@ -1,0 +1,177 @@
+// Structure checks, statistics and the list of blocks: one walk that trusts no word.
+#include <string>
+#include <unordered_set>
+
+#include "trees/bztree/tree.hpp"
+
+namespace everleaf::tree::bztree {
+namespace {
+
+constexpr std::size_t kMostProblems = 100;
+
+std::string at_node(Offset node, const char* what) {
+  return "node at offset " + std::to_string(node) + ": " + what;
+}
+
+}  // namespace
+
+template <class Keys>
+struct BzTree<Keys>::Survey {
+  const detail::Visit* visit = nullptr;
+  CheckReport report;
+  Stats stats;
+  std::unordered_set<Offset> seen;
+
+  void problem(std::string text) {
+    if (report.problems.size() < kMostProblems) report.problems.push_back(std::move(text));
+  }
+  void own(Offset block, std::size_t bytes) {
+    stats.pool_bytes += bytes;
+    if (visit != nullptr) (*visit)(block, bytes);
+  }
+};
+
+// Of a long key or separator: readable, allocated, this node's alone.
+template <class Keys>
+void BzTree<Keys>::survey_record(Survey& s, Offset node, Offset record) const {
+  if constexpr (Keys::kRecords) {
+    const std::size_t bytes = c_.heap.allocated_bytes(record);
+    if (!keys_.readable(record) || bytes < Keys::record_bytes(keys_.key_of(Word{record}))) {
+      return s.problem(at_node(node, "a key record is impossible or not allocated"));
+    }
+    if (!s.seen.insert(record).second) s.problem(at_node(node, "a key record is linked twice"));
+    s.own(record, bytes);
+  } else {
+    static_cast<void>(s), static_cast<void>(node), static_cast<void>(record);
+  }
+}
+
+template <class Keys>
+void BzTree<Keys>::survey_leaf(Survey& s, Offset at, const std::optional<Owned>& low,
+                               const std::optional<Owned>& high) const {
+  ++s.stats.leaf_nodes;
+  const LeafOf node = leaf(at);
+  const Status now = status(node);
+  if (!node.plausible(now)) return s.problem(at_node(at, "more entries than fit"));
+  Items items;
+  if (!gather(node, items)) return s.problem(at_node(at, "an entry lies outside the node"));
+  s.report.keys += items.size();
+  for (const auto& item : items) {
+    if (item.meta.is_long()) survey_record(s, at, item.stored);
+  }
+  if (!s.report.problems.empty()) return;  // keys mean nothing
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto& item = items[i];
+    if (!item.meta.tagged(Keys::probe(item.key).hash))
+      s.problem(at_node(at, "a key's tag is wrong"));
+    if (i > 0 && !(items[i - 1].key < item.key)) s.problem(at_node(at, "a key is there twice"));
+    if ((low && item.key < Key(*low)) || (high && !(item.key < Key(*high)))) {
+      s.problem(at_node(at, "a key lies outside the separators"));
+    }
+    if (!node.find(*words_, keys_, Keys::probe(item.key), now).found) {
+      s.problem(at_node(at, "a search misses a key"));
+    }
+  }
+  for (std::uint32_t i = 0; i < node.header().count; ++i) {
+    const Meta m{words_->read(node.meta(i))};
+    const bool is_entry = (m.word & Meta::kReserved) == 0 && node.sound(m);
+    if (!is_entry) s.problem(at_node(at, "a sorted entry is none"));
+  }
+  for (std::uint32_t i = node.header().count; i < now.count(); ++i) {
+    const Meta m{words_->read(node.meta(i))};  // before the epoch
+    if (m.reserved_after(pmem::load(&root()->epoch))) {
+      s.problem(at_node(at, "an entry is reserved in an epoch to come"));
+    }
+  }
+}
+
+template <class Keys>
+void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optional<Owned>& low,
+                          const std::optional<Owned>& high) const {
+  if (s.report.problems.size() >= kMostProblems) return;
+  const std::size_t bytes = possible(at) ? c_.heap.allocated_bytes(at) : 0;
+  if (bytes == 0 || inner(at).header().bytes > bytes || inner(at).header().bytes < 2 * kMetaAt ||
+      inner(at).header().level != level) {
+    return s.problem(at_node(at, "it is impossible or not allocated"));
+  }
+  if (!s.seen.insert(at).second) return s.problem(at_node(at, "it is linked twice"));
+  s.own(at, bytes);
+  if (level == 0) return survey_leaf(s, at, low, high);
+  ++s.stats.inner_nodes;
+  const InnerOf node = inner(at);
+  if (!node.plausible()) return s.problem(at_node(at, "more children than fit"));
+  std::optional<Owned> left = low;
+  for (std::uint32_t i = 0; i < node.header().count; ++i) {
+    std::optional<Owned> right = high;
+    if (i < node.separators()) {
+      const Sep separator = node.separator(keys_, i);
+      if (separator.record != 0) survey_record(s, at, separator.record);
+      if (!s.report.problems.empty()) return;
+      if (separator.prefix != Keys::prefix_of(separator.key)) {
+        s.problem(at_node(at, "a separator's prefix is wrong"));
+      }
+      if ((left && !(Key(*left) < separator.key)) || (high && !(separator.key < Key(*high)))) {
+        s.problem(at_node(at, "separators are not in order"));
+      }
+      right = Keys::own(separator.key);
+    }
+    survey(s, words_->read(node.child(i)), level - 1, left, right);
+    left = std::move(right);
+  }
+}
+
+template <class Keys>
+void BzTree<Keys>::survey_all(Survey& s) const {
+  const alloc::Grace::Pin pin(c_.grace);
+  s.own(root_, c_.heap.allocated_bytes(root_));
+  words_->for_each_block([&s](Offset block, std::size_t bytes) { s.own(block, bytes); });
+  const Offset at = words_->read(&root()->child);
+  const std::uint32_t level = possible(at) ? inner(at).header().level : 0;
+  s.stats.height = level;
+  if (level > kMaxHeight) {
+    s.problem(at_node(at, "it is higher than a tree can be"));
+  } else {
+    survey(s, at, level, std::nullopt, std::nullopt);
+  }
+  s.stats.keys = s.report.keys;
+}
+
+template <class Keys>
+CheckReport BzTree<Keys>::check() const {
+  Survey s;
+  survey_all(s);
+  return std::move(s.report);
+}
+
+template <class Keys>
+Stats BzTree<Keys>::stats() const {
+  Survey s;
+  survey_all(s);
+  const pmwcas::Statistics words = words_->statistics();
+  const auto count = [](const std::atomic<std::uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  s.stats.more = {{"consolidations", count(consolidations_)},
+                  {"splits", count(splits_)},
+                  {"inner_splits", count(inner_splits_)},
+                  {"merges", count(merges_)},
+                  {"pmwcas_1_words", words.of_words[1]},
+                  {"pmwcas_2_words", words.of_words[2]},
+                  {"pmwcas_3_words", words.of_words[3]},
+                  {"pmwcas_more_words", words.of_words[4] + words.of_words[5] + words.of_words[6]},
+                  {"pmwcas_failed", words.failed},
+                  {"pmwcas_helped", words.helped}};
+  return std::move(s.stats);
+}
+
+template <class Keys>
+void BzTree<Keys>::for_each_block(const detail::Visit& visit) const {
+  Survey s;
+  s.visit = &visit;
+  survey_all(s);
+}
+
+template class BzTree<U64Keys>;
+template class BzTree<BytesKeys>;
+
+}  // namespace everleaf::tree::bztree

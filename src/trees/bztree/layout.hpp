@@ -1,0 +1,131 @@
+// Media structs of the BzTree (paper, Figure 2). All words are 8 bytes; W marks words of the
+// multi-word compare-and-swap (src/pmwcas), whose bit 63 is not theirs.
+//
+//   leaf    +0   header   bytes: 32 | sorted entries: 16 | level 0: 8
+//           +8   status W block bytes: 22 | deleted bytes: 22 | entries: 16 | .. | frozen: bit 62
+//           +16  metadata W, one per entry, growing upwards; zero behind the entries
+//           ..   free space
+//           ..   records, growing downwards from the end: value W, key padded to 8 bytes
+//   inner   +0   header   bytes: 32 | children: 16 | level from 1: 8
+//           +8   status W version: 62 | frozen: bit 62
+//           +16  prefixes, one per separator: the key itself, or its first 8 bytes, big-endian
+//           ..   children W, one more
+//           ..   bytes keys: slots, one per separator, and the separators' bytes at the end
+//   root    +0   status W as an inner node's
+//           +8   root node W
+//           +16  index epoch of the last session that reserved entries: odd, or 0
+//           +24  table of descriptors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "pmwcas/layout.hpp"
+
+namespace everleaf::tree::bztree {
+
+using pmem::Offset;
+using pmem::Word;
+
+inline constexpr std::uint32_t kMinPageBytes = 256;
+inline constexpr std::uint32_t kMaxPageBytes = 4096;
+inline constexpr std::uint32_t kMinFreeBytes = 32;
+inline constexpr std::size_t kMetaAt = 16;  // of a leaf; the prefixes of an inner node
+inline constexpr unsigned kMaxHeight = 32;
+
+struct RootAt {
+  Word status;
+  Word child;
+  Word epoch;
+  Word table;
+  std::array<Word, 4> reserved;
+};
+static_assert(sizeof(RootAt) == pmem::kLine);
+
+struct Header {
+  std::uint32_t bytes;
+  std::uint32_t count;  // sorted entries, or children
+  std::uint32_t level;
+
+  [[nodiscard]] static constexpr Header of(Word word) {
+    return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32 & 0xFFFF),
+            static_cast<std::uint32_t>(word >> 48 & 0xFF)};
+  }
+  [[nodiscard]] constexpr Word word() const {
+    return bytes | static_cast<Word>(count) << 32 | static_cast<Word>(level) << 48;
+  }
+};
+
+inline constexpr Word kFrozen = Word{1} << 62;
+
+// Of a leaf.
+struct Status {
+  Word word;
+
+  static constexpr unsigned kBits = 22;
+  static constexpr Word kMask = (Word{1} << kBits) - 1;
+  [[nodiscard]] constexpr bool frozen() const { return (word & kFrozen) != 0; }
+  [[nodiscard]] constexpr std::uint32_t block() const {
+    return static_cast<std::uint32_t>(word & kMask);
+  }
+  [[nodiscard]] constexpr std::uint32_t deleted() const {
+    return static_cast<std::uint32_t>(word >> kBits & kMask);
+  }
+  [[nodiscard]] constexpr std::uint32_t count() const {
+    return static_cast<std::uint32_t>(word >> 2 * kBits & 0xFFFF);
+  }
+  [[nodiscard]] constexpr Word freeze() const { return word | kFrozen; }
+  [[nodiscard]] constexpr Word reserve(std::uint32_t entries, std::uint32_t bytes) const {
+    return word + bytes + (static_cast<Word>(entries) << 2 * kBits);
+  }
+  [[nodiscard]] constexpr Word remove(std::uint32_t bytes) const {
+    return word + (static_cast<Word>(bytes) << kBits);
+  }
+};
+
+// Metadata of an entry. Zero: never filled, or an insertion that gave up.
+struct Meta {
+  Word word;
+
+  // Of an insertion under way: the index epoch of its reservation and a hash of its key.
+  static constexpr Word kReserved = Word{1} << 61;
+  static constexpr Word kVisible = Word{1} << 62;
+  static constexpr Word kTop = Word{1} << 60;   // bit 63 of the value
+  static constexpr Word kLong = Word{1} << 59;  // the record holds the offset of the key's record
+  static constexpr Word kEpochMask = (Word{1} << 28) - 1;
+  static constexpr Word kTagMask = (Word{1} << 14) - 1;
+
+  // offset and total are multiples of 8
+  [[nodiscard]] static constexpr Meta entry(std::uint32_t offset, std::uint32_t total,
+                                            std::uint32_t key_bytes, std::uint32_t hash,
+                                            Word flags) {
+    return {kVisible | flags | (hash & kTagMask) << 42 | static_cast<Word>(total / 8) << 29 |
+            static_cast<Word>(key_bytes) << 13 | offset / 8};
+  }
+  [[nodiscard]] static constexpr Meta reservation(Word epoch, std::uint32_t hash) {
+    return {kReserved | (epoch & kEpochMask) << 32 | hash};
+  }
+  [[nodiscard]] constexpr bool visible() const { return (word & kVisible) != 0; }
+  // Of an index epoch to come. Epochs count round.
+  [[nodiscard]] constexpr bool reserved_after(Word epoch) const {
+    return (word & kReserved) != 0 && ((epoch - (word >> 32)) & kEpochMask) > kEpochMask / 2;
+  }
+  [[nodiscard]] constexpr bool top() const { return (word & kTop) != 0; }
+  [[nodiscard]] constexpr bool is_long() const { return (word & kLong) != 0; }
+  [[nodiscard]] constexpr std::uint32_t offset() const {
+    return static_cast<std::uint32_t>(word & 0x1FFF) * 8;
+  }
+  [[nodiscard]] constexpr std::uint32_t key_bytes() const {
+    return static_cast<std::uint32_t>(word >> 13 & 0xFFFF);
+  }
+  [[nodiscard]] constexpr std::uint32_t total() const {
+    return static_cast<std::uint32_t>(word >> 29 & 0x1FFF) * 8;
+  }
+  [[nodiscard]] constexpr bool tagged(std::uint32_t hash) const {
+    return (word >> 42 & kTagMask) == (hash & kTagMask);
+  }
+  // Deleted: the offset stays, by which binary searches find the key.
+  [[nodiscard]] constexpr Word hidden() const { return word & ~kVisible; }
+};
+
+}  // namespace everleaf::tree::bztree

@@ -1,0 +1,29 @@
+// The BzTree's row in the registry.
+#pragma once
+
+#include <array>
+
+#include "trees/contract.hpp"
+
+namespace everleaf::tree::bztree {
+
+extern const Factory kFactory;  // register.cpp
+
+inline constexpr std::array<OptionInfo, 4> kOptions{
+    {{"page", "1024", "a multiple of 64 from 256 to 4096", "most bytes of a node"},
+     {"free", "256", "bytes, from 32 to half a page", "least free space of a fresh leaf"},
+     {"merge", "25", "0 to 45", "percent of a page below which a node is merged"},
+     {"update", "pointer", "pointer, inline", "values change in place, or by new records"}}};
+
+inline constexpr std::array<std::string_view, 3> kTestSpecs{
+    "bztree", "bztree:page=256:free=96", "bztree:page=512:free=128:update=inline"};
+
+inline constexpr Registration kRegistration{
+    {"bztree", "latch-free: multi-word compare-and-swap, append-only leaves, immutable inner nodes",
+     "Arulraj et al.: BzTree: A High-Performance Latch-free Range Index for Non-Volatile Memory, "
+     "PVLDB 11(5), 2018",
+     Durability::strict, InnerNodes::pool, Recovery::instant, true, false, kOptions, kTestSpecs},
+    kFactory,
+    true};
+
+}  // namespace everleaf::tree::bztree

@@ -1,0 +1,182 @@
+// Options, opening, ways down, look-ups.
+#include "trees/bztree/tree.hpp"
+
+#include <string>
+
+#include "base/stopwatch.hpp"
+
+namespace everleaf::tree::bztree {
+namespace {
+
+// Nodes of the usual size at once: the second line would be a miss after the first.
+void prefetch(const std::byte* node) {
+  for (std::size_t at = 0; at < 1024; at += pmem::kLine) __builtin_prefetch(node + at);
+}
+
+}  // namespace
+
+Result<Options> parse_options(const base::Spec& canonical) {
+  const auto bad = [&canonical](std::string_view name, const char* what) {
+    return std::unexpected(
+        Error{Code::bad_option, "bztree: " + std::string(name) + "=" +
+                                    std::string(base::option_of(canonical, name)) + " is " + what});
+  };
+  const auto page = base::number_of(canonical, "page");
+  if (!page || *page < kMinPageBytes || *page > kMaxPageBytes || *page % pmem::kLine != 0) {
+    return bad("page", "not a multiple of 64 from 256 to 4096");
+  }
+  const auto free = base::number_of(canonical, "free");
+  if (!free || *free < kMinFreeBytes || *free > *page / 2) {
+    return bad("free", "not a number of bytes from 32 to half a page");
+  }
+  const auto merge = base::number_of(canonical, "merge");
+  if (!merge || *merge > 45) return bad("merge", "not a percentage from 0 to 45");
+  const std::string_view update = base::option_of(canonical, "update");
+  if (update != "pointer" && update != "inline") return bad("update", "none of pointer, inline");
+  return Options{static_cast<std::uint32_t>(*page), static_cast<std::uint32_t>(*free),
+                 static_cast<std::uint32_t>(*page * *merge / 100), update == "pointer"};
+}
+
+template <class Keys>
+BzTree<Keys>::BzTree(const Context& context, const Options& options)
+    : c_(context),
+      options_(options),
+      keys_(context.medium),
+      root_(pmem::load(context.medium.at<Word>(context.root_word))) {}
+
+template <class Keys>
+Result<void> BzTree<Keys>::open() {
+  if (c_.heap.allocated_bytes(root_) < sizeof(RootAt) || root_ % pmem::kLine != 0) {
+    return std::unexpected(Error{Code::corrupt, "the root block is damaged"});
+  }
+  words_ = std::make_unique<Words>(c_.medium, c_.heap, c_.redo, c_.grace, root()->table);
+  if (auto recovered = words_->recover(); !recovered) return recovered;  // A9
+  // P8, A8: what was reserved before is never taken for a reservation of now (A2).
+  const Word epoch = pmem::load(&root()->epoch);
+  epoch_.store(epoch + epoch % 2, std::memory_order_release);
+  return {};
+}
+
+template <class Keys>
+bool BzTree<Keys>::closing() {
+  (void)words_->settle_all();  // else the next open recovers
+  return true;
+}
+
+// The first writer of a session makes the epoch odd. Only that is ever written: the next session
+// goes on from the next even number, whether this one is closed or not.
+template <class Keys>
+Outcome BzTree<Keys>::begin_epoch() {
+  Word epoch = epoch_.load(std::memory_order_acquire);
+  if (epoch % 2 != 0) return Outcome::done;
+  c_.medium.store(&root()->epoch, epoch + 1);
+  // Before any reservation is durable.
+  if (!c_.medium.persist(&root()->epoch, sizeof(Word))) return Outcome::io_error;
+  epoch_.compare_exchange_strong(epoch, epoch + 1, std::memory_order_acq_rel);
+  return Outcome::done;
+}
+
+template <class Keys>
+Outcome BzTree<Keys>::outcome_of(Answer answer) {
+  switch (answer) {
+    case Answer::succeeded:
+    case Answer::failed:
+      return Outcome::done;
+    case Answer::io_error:
+      return Outcome::io_error;
+    case Answer::corrupt:
+      break;
+  }
+  return Outcome::corrupt;
+}
+
+// --- Ways down -----------------------------------------------------------------------------------
+
+template <class Keys>
+bool BzTree<Keys>::possible(Offset node) const {
+  return node >= pmem::kHeapAt && node % pmem::kLine == 0 && c_.medium.contains(node, pmem::kLine);
+}
+
+// From the root on; pass(node, position) hears of each inner node and the child that is taken.
+// False: the tree is damaged.
+template <class Keys>
+template <class Pass>
+bool BzTree<Keys>::go_down(const Probe& probe, Aim aim, Offset& leaf, Pass pass) const {
+  const base::Stopwatch watch(base::Part::traversal);
+  Offset at = words_->read(&root()->child);
+  unsigned level = kMaxHeight + 1;
+  while (true) {
+    if (!possible(at)) return false;
+    prefetch(c_.medium.at(at));
+    const InnerOf node = inner(at);
+    const Header& header = node.header();
+    if (header.level >= level || !c_.medium.contains(at, header.bytes)) return false;
+    level = header.level;
+    if (level == 0) {
+      leaf = at;
+      return true;
+    }
+    if (!node.plausible()) return false;
+    const std::uint32_t position = node.rank(keys_, probe, aim);
+    pass(at, position);
+    at = words_->read(node.child(position));
+  }
+}
+
+template <class Keys>
+bool BzTree<Keys>::locate(const Probe& probe, Offset& leaf) const {
+  return go_down(probe, Aim::at, leaf, [](Offset, std::uint32_t) {});
+}
+
+template <class Keys>
+bool BzTree<Keys>::descend(const Probe& probe, Aim aim, Path& path) const {
+  path.depth = 0;
+  return go_down(probe, aim, path.leaf, [&path](Offset node, std::uint32_t position) {
+    path.steps[path.depth++] = {node, position};
+  });
+}
+
+template <class Keys>
+typename BzTree<Keys>::Parent BzTree<Keys>::parent_of(const Path& path, unsigned depth) const {
+  if (depth == 0) return {&root()->status, &root()->child};
+  const Step& step = path.steps[depth - 1];
+  const InnerOf node = inner(step.node);
+  return {node.status(), node.child(step.position)};
+}
+
+// The separator before or behind the path's leaf; none at the ends.
+template <class Keys>
+std::optional<typename BzTree<Keys>::Owned> BzTree<Keys>::bound(const Path& path, bool high) const {
+  for (unsigned depth = path.depth; depth-- > 0;) {
+    const Step& step = path.steps[depth];
+    const InnerOf node = inner(step.node);
+    if (high && step.position < node.separators()) {
+      return Keys::own(node.separator(keys_, step.position).key);
+    }
+    if (!high && step.position > 0) {
+      return Keys::own(node.separator(keys_, step.position - 1).key);
+    }
+  }
+  return std::nullopt;
+}
+
+template <class Keys>
+Lookup BzTree<Keys>::find(Key key) const {
+  const alloc::Grace::Pin pin(c_.grace);
+  if (!pin.ok()) return {Outcome::too_many_threads, 0};
+  if (keys_.too_long(key)) return {Outcome::absent, 0};
+  const Probe probe = Keys::probe(key);
+  Offset at = 0;
+  if (!locate(probe, at)) return {Outcome::corrupt, 0};
+  // A leaf that was replaced meanwhile still shows what it held until then.
+  const LeafOf here = leaf(at);
+  const auto hit = here.find(*words_, keys_, probe, status(here));
+  if (hit.damaged) return {Outcome::corrupt, 0};
+  if (!hit.found) return {Outcome::absent, 0};
+  return {Outcome::done, here.value_of(*words_, hit.meta)};
+}
+
+template class BzTree<U64Keys>;
+template class BzTree<BytesKeys>;
+
+}  // namespace everleaf::tree::bztree

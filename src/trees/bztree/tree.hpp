@@ -1,0 +1,234 @@
+// The BzTree (Arulraj et al., PVLDB 11(5), 2018). README.md has the persist steps and crash cases.
+//
+// Thread safety: all operations from any thread, without latches: a thread that stops anywhere
+// holds nobody up (limits: src/pmwcas/README.md). Readers write nothing and wait for nobody.
+// Invariants
+//   I1. A key has at most one visible entry in the tree.
+//   I2. A node that is not frozen is reachable. A frozen one changes no more, and while it is
+//       reachable anybody may replace it by a copy.
+//   I3. Inner nodes change in their child words only, and with each the version in their status.
+//   I4. Visible entries, nodes and key records are durable before anybody can see them.
+//   I5. Keys below separator i of an inner node lie under children 0..i, the others behind.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "trees/bztree/node.hpp"
+#include "trees/contract.hpp"
+#include "trees/scan.hpp"
+
+namespace everleaf::tree::bztree {
+
+struct Options {
+  std::uint32_t page;   // most bytes of a node
+  std::uint32_t free;   // at least, of a fresh leaf
+  std::uint32_t merge;  // bytes below which a node is merged
+  bool in_place;        // updates change the value's word
+};
+Result<Options> parse_options(const base::Spec& canonical);
+
+template <class Keys>
+class BzTree final : public detail::Tree<typename Keys::Key> {
+ public:
+  using Key = typename Keys::Key;
+  using Out = std::vector<Entry<Key>>;
+
+  BzTree(const Context& context, const Options& options);
+
+  // Recovers what a crash interrupted.
+  Result<void> open();
+
+  Outcome write(Key key, std::uint64_t value, Write what) override;
+  Lookup find(Key key) const override;
+  Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
+  Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
+  Outcome bulk_load(std::span<const Entry<Key>> entries, double fill) override;
+  Outcome sync() override { return c_.medium.failed() ? Outcome::io_error : Outcome::done; }
+  CheckReport check() const override;
+  Stats stats() const override;
+  void for_each_block(const detail::Visit& visit) const override;
+  bool closing() override;
+
+ private:
+  using LeafOf = Leaf<Keys>;
+  using InnerOf = Inner<Keys>;
+  using Probe = typename Keys::Probe;
+  using Owned = decltype(Keys::own(Key{}));
+  using Items = std::vector<Item<Key>>;
+  using Sep = Separator<Key>;
+  using Answer = pmwcas::Answer;
+
+  struct Step {
+    Offset node;
+    std::uint32_t position;  // of the child that was taken
+  };
+  struct Path {
+    unsigned depth = 0;  // steps are inner nodes from the root on
+    std::array<Step, kMaxHeight> steps;
+    Offset leaf = 0;
+  };
+  // What names a node: a word of its parent or of the root block.
+  struct Parent {
+    Word* status;
+    Word* child;
+  };
+  // The content of an inner node that is to be written.
+  struct Content {
+    std::vector<Sep> separators;
+    std::vector<Offset> children;
+
+    // Separators [first, last) and what lies beside them.
+    [[nodiscard]] Content part(std::size_t first, std::size_t last) const {
+      const auto sep = separators.begin() + static_cast<std::ptrdiff_t>(first);
+      const auto child = children.begin() + static_cast<std::ptrdiff_t>(first);
+      const auto n = static_cast<std::ptrdiff_t>(last - first);
+      return {{sep, sep + n}, {child, child + n + 1}};
+    }
+  };
+  // What a split changes above its node: the parent's content, with a separator more. Of the root
+  // node the content of a parent that is to be.
+  struct Above {
+    Word parent_status = 0;
+    Word status = 0;             // of what names the parent
+    std::uint32_t position = 0;  // of the node in the parent
+    Content content;
+
+    void insert(const Sep& one) {
+      content.separators.insert(content.separators.begin() + position, one);
+    }
+  };
+  struct Attempt {  // of an operation: over, or to be tried again
+    bool over;
+    Outcome outcome = Outcome::done;
+  };
+  static Attempt again() { return {false}; }
+  static Attempt answer(Outcome outcome) { return {true, outcome}; }
+  // What came of a structure change: try again, or an error.
+  static Attempt retried(Outcome outcome) {
+    return outcome == Outcome::done ? again() : answer(outcome);
+  }
+  [[nodiscard]] static Outcome outcome_of(Answer answer);
+
+  [[nodiscard]] bool possible(Offset node) const;
+  [[nodiscard]] LeafOf leaf(Offset at) const { return LeafOf(c_.medium.at(at)); }
+  [[nodiscard]] InnerOf inner(Offset at) const { return InnerOf(c_.medium.at(at)); }
+  [[nodiscard]] RootAt* root() const { return c_.medium.at<RootAt>(root_); }
+  [[nodiscard]] Status status(const LeafOf& of) const { return {words_->read(of.status())}; }
+  template <class Pass>
+  [[nodiscard]] bool go_down(const Probe& probe, Aim aim, Offset& leaf, Pass pass) const;
+  // False: the tree is damaged.
+  [[nodiscard]] bool descend(const Probe& probe, Aim aim, Path& path) const;
+  [[nodiscard]] bool locate(const Probe& probe, Offset& leaf) const;
+  // Of the node at this depth; 0: of the root node.
+  [[nodiscard]] Parent parent_of(const Path& path, unsigned depth) const;
+  [[nodiscard]] std::optional<Owned> bound(const Path& path, bool high) const;
+
+  // write.cpp
+  [[nodiscard]] Attempt attempt(const Probe& probe, std::uint64_t value, Write what, bool& shrinks);
+  [[nodiscard]] Attempt remove(const LeafOf& leaf, Status s, const typename LeafOf::Hit& hit,
+                               bool& shrinks);
+  [[nodiscard]] Attempt update(const Path& path, const LeafOf& leaf, Status s,
+                               const typename LeafOf::Hit& hit, std::uint64_t value);
+  [[nodiscard]] Attempt update_inline(const Path& path, const LeafOf& leaf, Status s,
+                                      const typename LeafOf::Hit& hit, std::uint64_t value);
+  [[nodiscard]] Attempt insert(const Path& path, const LeafOf& leaf, Status s, const Probe& probe,
+                               std::uint64_t value, const typename LeafOf::Rivals& rivals);
+  [[nodiscard]] Attempt complete(const LeafOf& leaf, const Probe& probe, std::uint32_t position,
+                                 Meta reserved, Meta final,
+                                 const std::vector<std::uint32_t>& rivals, Reserved& record);
+  [[nodiscard]] Outcome give_up(const LeafOf& leaf, std::uint32_t position, Meta reserved,
+                                std::uint32_t total);
+  void write_record(const LeafOf& leaf, std::uint32_t offset, std::uint32_t total, Word value,
+                    Key key, Offset long_record);
+  [[nodiscard]] Outcome begin_epoch();
+
+  // split.cpp
+  [[nodiscard]] Outcome restructure(const Path& path, bool append);
+  [[nodiscard]] Outcome replace_leaf(const Path& path, bool append);
+  [[nodiscard]] Outcome consolidate(const Path& path, const Items& live);
+  [[nodiscard]] bool look_above(const Path& path, unsigned depth, Above& above, Outcome& outcome);
+  [[nodiscard]] Outcome install_pair(const Path& path, unsigned depth, Above& above,
+                                     std::vector<Reserved>& fresh, bool& installed);
+  [[nodiscard]] Outcome split_leaf(const Path& path, const Items& live, bool append);
+  [[nodiscard]] Outcome split_inner(const Path& path, unsigned depth, bool append);
+  [[nodiscard]] Outcome refresh(const Path& path, unsigned depth);
+  [[nodiscard]] bool gather(const LeafOf& leaf, Items& items) const;
+  [[nodiscard]] static std::uint32_t bytes_for(std::span<const Item<Key>> items);
+  // Of changes that free no less than they take: the spare blocks are for them.
+  enum class Need : std::uint8_t { growth, replacement };
+  [[nodiscard]] bool get_page(Reserved& block, alloc::Placement placement, Need need);
+  void keep_spares();
+  [[nodiscard]] Outcome make_leaf(std::span<const Item<Key>> items, Need need,
+                                  std::vector<Reserved>& fresh);
+  [[nodiscard]] Outcome make_inner(std::uint32_t level, const Content& content, Need need,
+                                   std::vector<Reserved>& fresh);
+  [[nodiscard]] Outcome own_separator(Key key, Sep& separator, std::vector<Reserved>& fresh);
+  [[nodiscard]] Content content_of(const InnerOf& node) const;
+  // Whether the node above `depth` with one more separator is to be split first.
+  [[nodiscard]] bool overflows(const Content& content, unsigned depth) const {
+    return depth != 0 && content.separators.size() > 3 &&
+           InnerOf::bytes_for(content.separators) > options_.page;
+  }
+  [[nodiscard]] bool is_long(Key key) const;
+  // Of a fresh leaf: any one entry fits.
+  [[nodiscard]] std::uint32_t free_bytes() const {
+    constexpr std::uint32_t kBeside = 2 * sizeof(Word);  // its metadata and value
+    return std::max(options_.free, kBeside + (Keys::kInlineBytes ? padded(options_.page / 8)
+                                                                 : std::uint32_t{sizeof(Word)}));
+  }
+  // Whether it is frozen afterwards; else somebody changed the word meanwhile, or it failed.
+  [[nodiscard]] Outcome freeze(Word* status, bool& frozen);
+  struct Freeze {
+    Word* status = nullptr;
+    Word seen = 0;
+  };
+  // The node at `depth` of the path gives way to `to`; `parent_status`: as it was before anything
+  // was copied. `also`: frozen with it.
+  [[nodiscard]] Outcome install(const Path& path, unsigned depth, Word parent_status, Offset to,
+                                Freeze also, std::vector<Reserved>& fresh,
+                                std::span<const Offset> gone, bool& installed);
+  [[nodiscard]] Offset node_at(const Path& path, unsigned depth) const {
+    return depth == path.depth ? path.leaf : path.steps[depth].node;
+  }
+
+  // bulk.cpp
+  [[nodiscard]] std::size_t size_of_root_leaf() const;
+  [[nodiscard]] Outcome append(const Items& items, const Entry<Key>* before);
+  [[nodiscard]] Outcome append_leaf(const Items& items, const Entry<Key>* before, bool& installed);
+
+  // merge.cpp
+  void shrink(Key key);
+  [[nodiscard]] bool shrink_once(const Probe& probe);
+  [[nodiscard]] Outcome merge(const Path& path, unsigned depth, bool& merged);
+  [[nodiscard]] bool is_small(const Path& path, unsigned depth) const;
+  [[nodiscard]] Outcome join(Offset left, const Sep& between, Offset right,
+                             std::vector<Reserved>& fresh);
+
+  // scan.cpp
+  [[nodiscard]] bool snapshot(const LeafOf& leaf, Items& items) const;
+
+  struct Survey;  // check.cpp
+  void survey(Survey& s, Offset at, unsigned level, const std::optional<Owned>& low,
+              const std::optional<Owned>& high) const;
+  void survey_leaf(Survey& s, Offset at, const std::optional<Owned>& low,
+                   const std::optional<Owned>& high) const;
+  void survey_record(Survey& s, Offset node, Offset record) const;
+  void survey_all(Survey& s) const;
+
+  Context c_;
+  const Options options_;
+  const Keys keys_;
+  const Offset root_;
+  std::unique_ptr<Words> words_;  // since open()
+  std::atomic<Word> epoch_{0};
+  std::array<std::atomic<Offset>, 2> spares_{};  // reserved blocks by Placement; 0: none
+  std::atomic<std::uint64_t> consolidations_{0};
+  std::atomic<std::uint64_t> splits_{0};
+  std::atomic<std::uint64_t> inner_splits_{0};
+  std::atomic<std::uint64_t> merges_{0};
+};
+
+}  // namespace everleaf::tree::bztree

@@ -1,0 +1,272 @@
+// Changes of single keys (paper, 4.2): P1 to P4.
+#include <new>
+
+#include "trees/bztree/tree.hpp"
+
+namespace everleaf::tree::bztree {
+
+using pmwcas::Descriptor;
+using pmwcas::Durability;
+
+template <class Keys>
+Outcome BzTree<Keys>::write(Key key, std::uint64_t value, Write what) {
+  if (const Outcome admitted = c_.admit(what, keys_.too_long(key)); admitted != Outcome::done) {
+    return admitted;
+  }
+  const Probe probe = Keys::probe(key);
+  bool shrinks = false;
+  const Outcome outcome = c_.with_space([&] {
+    const alloc::Grace::Pin pin(c_.grace);
+    if (!pin.ok()) return Outcome::too_many_threads;
+    try {
+      if (const Outcome begun = begin_epoch(); begun != Outcome::done) return begun;
+      keep_spares();
+      while (true) {
+        base::reads_discarded();
+        const Attempt tried = attempt(probe, value, what, shrinks);
+        if (!tried.over) continue;
+        // What this thread has freed is in its grace period then, and with_space() waits it out.
+        if (tried.outcome == Outcome::out_of_space) words_->settle();
+        return tried.outcome;
+      }
+    } catch (const std::bad_alloc&) {
+      return Outcome::out_of_space;  // whatever was frozen, the next one replaces
+    }
+  });
+  if (outcome == Outcome::done && shrinks) shrink(key);
+  return outcome;
+}
+
+template <class Keys>
+typename BzTree<Keys>::Attempt BzTree<Keys>::attempt(const Probe& probe, std::uint64_t value,
+                                                     Write what, bool& shrinks) {
+  Path path;
+  if (!descend(probe, Aim::at, path)) return answer(Outcome::corrupt);
+  const LeafOf here = leaf(path.leaf);
+  const Status s = status(here);
+  if (s.frozen()) return retried(restructure(path, false));
+  typename LeafOf::Rivals rivals{
+      Meta::reservation(epoch_.load(std::memory_order_relaxed), probe.hash).word, {}};
+  const bool inserts = what == Write::insert || what == Write::upsert;
+  const auto hit = here.find(*words_, keys_, probe, s, inserts ? &rivals : nullptr);
+  if (hit.damaged) return answer(Outcome::corrupt);
+  if (const Outcome refused = detail::refusal(what, hit.found); refused != Outcome::done) {
+    return answer(refused);
+  }
+  if (what == Write::remove) return remove(here, s, hit, shrinks);
+  return hit.found ? update(path, here, s, hit, value)
+                   : insert(path, here, s, probe, value, rivals);
+}
+
+// P3, A4: the visible bit goes, the offset stays.
+template <class Keys>
+typename BzTree<Keys>::Attempt BzTree<Keys>::remove(const LeafOf& leaf, Status s,
+                                                    const typename LeafOf::Hit& hit,
+                                                    bool& shrinks) {
+  Descriptor change = words_->allocate();
+  if (!change.ok()) return answer(Outcome::out_of_space);
+  const std::uint32_t gone = hit.meta.total() + static_cast<std::uint32_t>(sizeof(Word));
+  change.add_word(leaf.meta(hit.position), hit.meta.word, hit.meta.hidden());
+  change.add_word(leaf.status(), s.word, s.remove(gone));
+  if (hit.meta.is_long() && !change.frees(Keys::record_of(leaf.stored(hit.meta)))) {
+    // Another one has removed it, or there never was one.
+    const bool unchanged = words_->read(leaf.meta(hit.position)) == hit.meta.word;
+    return unchanged ? answer(Outcome::corrupt) : again();
+  }
+  const Answer tried = change.execute();
+  if (tried != Answer::succeeded) return retried(outcome_of(tried));
+  const std::uint32_t used =
+      s.block() + s.count() * static_cast<std::uint32_t>(sizeof(Word)) - s.deleted() - gone;
+  shrinks = used < options_.merge || s.deleted() + gone > options_.page / 2;
+  return answer(Outcome::done);
+}
+
+// P4: three words where the value's bit 63, which lies in the metadata, stays.
+template <class Keys>
+typename BzTree<Keys>::Attempt BzTree<Keys>::update(const Path& path, const LeafOf& leaf, Status s,
+                                                    const typename LeafOf::Hit& hit,
+                                                    std::uint64_t value) {
+  const bool top = (value & pmwcas::kControl) != 0;
+  if (!options_.in_place || top != hit.meta.top()) {
+    return update_inline(path, leaf, s, hit, value);
+  }
+  Word* const word = leaf.value(hit.meta);
+  Descriptor change = words_->allocate();
+  if (!change.ok()) return answer(Outcome::out_of_space);
+  change.add_word(word, words_->read(word), value & ~pmwcas::kControl);
+  change.add_word(leaf.meta(hit.position), hit.meta.word, hit.meta.word);
+  change.add_word(leaf.status(), s.word, s.word);
+  const Answer tried = change.execute();
+  return tried == Answer::succeeded ? answer(Outcome::done) : retried(outcome_of(tried));
+}
+
+// P4: a new record, to which the entry then points. Of the paper's two entries this makes one, so
+// that a deletion never brings the old one back.
+template <class Keys>
+typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, const LeafOf& leaf,
+                                                           Status s,
+                                                           const typename LeafOf::Hit& hit,
+                                                           std::uint64_t value) {
+  const std::uint32_t total = hit.meta.total();
+  if (!leaf.has_room(s, total, 0)) return retried(restructure(path, false));
+  const Status reserved{s.reserve(0, total)};
+  {
+    Descriptor reserve = words_->allocate();
+    if (!reserve.ok()) return answer(Outcome::out_of_space);
+    reserve.add_word(leaf.status(), s.word, reserved.word);
+    const Answer tried = reserve.execute(Durability::later);
+    if (tried != Answer::succeeded) return retried(outcome_of(tried));
+  }
+  const std::uint32_t offset = leaf.header().bytes - reserved.block();
+  const bool is_long = hit.meta.is_long();
+  write_record(leaf, offset, total, value & ~pmwcas::kControl, leaf.key(keys_, hit.meta),
+               is_long ? leaf.stored(hit.meta) : 0);
+  const Word flags =
+      (is_long ? Meta::kLong : 0) | ((value & pmwcas::kControl) != 0 ? Meta::kTop : 0);
+  const auto hash = static_cast<std::uint32_t>(hit.meta.word >> 42 & Meta::kTagMask);
+  const Meta now = Meta::entry(offset, total, hit.meta.key_bytes(), hash, flags);
+  for (Status seen = reserved; !seen.frozen(); seen = status(leaf)) {
+    if (words_->read(leaf.meta(hit.position)) != hit.meta.word) break;  // another one was first
+    Descriptor change = words_->allocate();
+    if (!change.ok()) return answer(Outcome::out_of_space);
+    change.add_word(leaf.meta(hit.position), hit.meta.word, now.word);
+    change.add_word(leaf.status(), seen.word, seen.remove(total));
+    const Answer tried = change.execute();
+    if (tried == Answer::succeeded) return answer(Outcome::done);
+    if (tried != Answer::failed) return answer(outcome_of(tried));
+  }
+  return again();
+}
+
+// Fills reserved space; durable with the next fence. `long_record`: of a key that lies there.
+template <class Keys>
+void BzTree<Keys>::write_record(const LeafOf& leaf, std::uint32_t offset, std::uint32_t total,
+                                Word value, Key key, Offset long_record) {
+  std::byte* const at = leaf.base() + offset;
+  c_.medium.store(reinterpret_cast<Word*>(at), value, 0);
+  if (long_record != 0) {
+    c_.medium.store(reinterpret_cast<Word*>(at + sizeof(Word)), long_record, 0);
+  } else {
+    Keys::copy_to(at + sizeof(Word), key);
+  }
+  c_.medium.count_written(total);
+  c_.medium.flush(at, total);
+}
+
+// P1, P2
+template <class Keys>
+typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const LeafOf& leaf, Status s,
+                                                    const Probe& probe, std::uint64_t value,
+                                                    const typename LeafOf::Rivals& rivals) {
+  const bool is_long = this->is_long(probe.key);
+  const std::uint32_t key_bytes = is_long ? std::uint32_t{sizeof(Word)} : Keys::bytes_of(probe.key);
+  const std::uint32_t total = record_bytes(key_bytes, is_long);
+  if (!leaf.has_room(s, total)) {
+    // The largest key so far, in the last leaf.
+    Items items;
+    const bool append = !bound(path, true).has_value() && gather(leaf, items) && !items.empty() &&
+                        items.back().key < probe.key;
+    return retried(restructure(path, append));
+  }
+  Reserved record(c_.heap);
+  if constexpr (Keys::kRecords) {
+    if (is_long) {
+      if (!record.get(Keys::record_bytes(probe.key))) return answer(Outcome::out_of_space);
+      keys_.store_record(record.block(), probe.key);
+      c_.medium.flush(c_.medium.at(record.block()), Keys::record_bytes(probe.key));
+    }
+  }
+  const std::uint32_t position = s.count();
+  const Meta reserved{rivals.reservation};
+  const Status now{s.reserve(1, total)};
+  {
+    Descriptor reserve = words_->allocate();
+    if (!reserve.ok()) return answer(Outcome::out_of_space);
+    // Nobody else has reserved since the search: it has seen every entry before ours, and which of
+    // them may turn into our key. Whatever a crash has left of a reservation here counts for
+    // nothing (A1).
+    const Meta before{words_->read(leaf.meta(position))};
+    if (before.visible()) {
+      return status(leaf).word == s.word ? answer(Outcome::corrupt) : again();
+    }
+    reserve.add_word(leaf.meta(position), before.word, reserved.word);
+    reserve.add_word(leaf.status(), s.word, now.word);
+    const Answer tried = reserve.execute(Durability::later);
+    if (tried != Answer::succeeded) return retried(outcome_of(tried));
+  }
+  const std::uint32_t offset = leaf.header().bytes - now.block();
+  write_record(leaf, offset, total, value & ~pmwcas::kControl, probe.key, record.block());
+  const Word flags =
+      (is_long ? Meta::kLong : 0) | ((value & pmwcas::kControl) != 0 ? Meta::kTop : 0);
+  const Meta final = Meta::entry(offset, total, key_bytes, probe.hash, flags);
+  return complete(leaf, probe, position, reserved, final, rivals.entries, record);
+}
+
+// P2, A3: visible, unless a rival was first; rivals that are not there yet are told to give up.
+template <class Keys>
+typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const Probe& probe,
+                                                      std::uint32_t position, Meta reserved,
+                                                      Meta final,
+                                                      const std::vector<std::uint32_t>& rivals,
+                                                      Reserved& record) {
+  constexpr std::size_t kMostAtOnce = pmwcas::kMaxWords - 2;
+  while (true) {
+    const Status s = status(leaf);
+    if (s.frozen()) return again();  // its space goes with the node
+    Descriptor change = words_->allocate();
+    if (!change.ok()) return answer(Outcome::out_of_space);
+    std::size_t open = 0;
+    for (const std::uint32_t rival : rivals) {
+      const Meta m{words_->read(leaf.meta(rival))};
+      if (m.visible() && leaf.sound(m) && leaf.key(keys_, m) == probe.key) {
+        const Outcome given_up = give_up(leaf, position, reserved, final.total());
+        return retried(given_up);  // the next attempt finds it
+      }
+      if (m.word != reserved.word || ++open > kMostAtOnce) continue;
+      change.add_word(leaf.meta(rival), m.word, 0);
+    }
+    if (open > kMostAtOnce) {  // as many as fit, first
+      change.add_word(leaf.status(), s.word, s.word);
+      const Answer tried = change.execute(Durability::later);
+      if (tried != Answer::succeeded && tried != Answer::failed) return answer(outcome_of(tried));
+      continue;
+    }
+    change.add_word(leaf.meta(position), reserved.word, final.word);
+    change.add_word(leaf.status(), s.word, s.word);
+    if (record.block() != 0) {
+      if (!change.allocates(record.block())) return answer(Outcome::corrupt);
+      record.keep();
+    }
+    const Answer tried = change.execute();
+    if (tried == Answer::succeeded) return answer(Outcome::done);
+    if (tried != Answer::failed) return answer(outcome_of(tried));
+    // The record of a long key is lost with a failure; a reservation with its entry.
+    const bool lost = words_->read(leaf.meta(position)) != reserved.word;
+    if (final.is_long() && !lost) {
+      return retried(give_up(leaf, position, reserved, final.total()));
+    }
+    if (lost) return again();
+  }
+}
+
+// Our reservation counts for nothing any more.
+template <class Keys>
+Outcome BzTree<Keys>::give_up(const LeafOf& leaf, std::uint32_t position, Meta reserved,
+                              std::uint32_t total) {
+  while (true) {
+    const Status s = status(leaf);
+    if (s.frozen() || words_->read(leaf.meta(position)) != reserved.word) return Outcome::done;
+    Descriptor change = words_->allocate();
+    if (!change.ok()) return Outcome::done;
+    change.add_word(leaf.meta(position), reserved.word, 0);
+    change.add_word(leaf.status(), s.word,
+                    s.remove(total + static_cast<std::uint32_t>(sizeof(Word))));
+    const Answer tried = change.execute(Durability::later);
+    if (tried != Answer::failed) return outcome_of(tried);
+  }
+}
+
+template class BzTree<U64Keys>;
+template class BzTree<BytesKeys>;
+
+}  // namespace everleaf::tree::bztree

@@ -1,0 +1,152 @@
+// The way down with lazy correction (paper, III-D, Algorithm 3), lookups and options.
+#include "trees/pbtree/tree.hpp"
+
+#include <string>
+
+#include "base/stopwatch.hpp"
+
+namespace everleaf::tree::pbtree {
+
+Result<Options> parse_options(const base::Spec& canonical) {
+  const auto number = base::number_of(canonical, "node");
+  if (!number || *number < kMinNodeBytes || *number > kMaxNodeBytes || *number % kNodeAlign != 0) {
+    return std::unexpected(
+        Error{Code::bad_option, "pbtree: node=" + std::string(base::option_of(canonical, "node")) +
+                                    " is not a multiple of 64 from 256 to 4096"});
+  }
+  return Options{static_cast<std::uint32_t>(*number)};
+}
+
+// Whether a node is on the left of an unfinished split and the probe belongs to its right sibling,
+// the backup: then nothing of the node may be looked at.
+template <class Keys>
+bool PbTree<Keys>::wholly_right(NodeOf node, Word meta, const Probe& probe, Offset& right) const {
+  if ((meta & kSplitting) == 0) return false;
+  right = node.right();
+  return possible(right) && keys_.compare(at(right).split_key(), probe) <= 0;
+}
+
+// Lazy correction: the sibling to go on with, or 0 if the node is the right one. A node with an
+// entry at or below the probe and one above it is; otherwise its split key and its right sibling's
+// decide. What a half of an unfinished split has below the probe says nothing: copies that are not
+// its own, or the middle of its rewriting.
+template <class Keys>
+Offset PbTree<Keys>::sibling_for(NodeOf node, Word meta, bool below, bool above, const Probe& probe,
+                                 Found& found) const {
+  if ((!below || (meta & (kCopy | kSplitting)) != 0) &&
+      keys_.compare(node.split_key(), probe) > 0) {
+    return node.left();
+  }
+  if (above) return 0;
+  const Offset right = node.right();
+  if (right == 0 || !possible(right) || keys_.compare(at(right).split_key(), probe) > 0) return 0;
+  found.stray = right;
+  found.stray_level = static_cast<unsigned>(meta & kLevelMask);
+  return right;
+}
+
+template <class Keys>
+typename PbTree<Keys>::Walk PbTree<Keys>::descend(const Probe& probe, unsigned wanted,
+                                                  Found& found) const {
+  const base::Stopwatch watch(base::Part::traversal);
+  std::uint64_t rounds = 0;
+  probe.bad = false;
+  found.stray = 0;
+  auto [node, level] = root();
+  if (level < wanted) return Walk::no_such_level;
+  const auto again = [&] {  // from the root, which may be another one by now
+    base::reads_discarded();
+    const Root now = root();
+    node = now.node;
+    level = now.level;
+    found.stray = 0;
+  };
+  while (rounds++ < most_moves() && level >= wanted) {
+    if (!possible(node)) return Walk::corrupt;
+    const NodeOf here = at(node);
+    // The inner nodes only told the way: what counts is what this node says of itself.
+    if (level == wanted) {
+      base::reads_discarded();
+      found.version = lock_of(node).begin();
+    }
+    const Word meta = here.meta();
+    if ((meta & (kLevelMask | kDead)) != level) {  // unlinked since; or damaged
+      if (found.search) count(Count::wrong_child_visits);
+      again();
+      continue;
+    }
+    Offset sibling = 0;
+    Offset child = 0;
+    if (wholly_right(here, meta, probe, sibling)) {
+      found.stray = sibling;
+      found.stray_level = level;
+    } else {
+      sibling = 0;
+      if (level == 0) {
+        found.place = here.find(probe);
+        sibling = sibling_for(here, meta, found.place.below, found.place.above, probe, found);
+      } else {
+        const auto route = here.route(probe);
+        child = pmem::load(route.child);
+        // A split may have rewritten the node meanwhile, free entries and all.
+        if (((here.meta() ^ meta) & kStable) != 0) continue;
+        sibling = sibling_for(here, meta, route.below, route.above, probe, found);
+      }
+    }
+    if (sibling != 0) {
+      if (found.search) count(Count::wrong_child_visits);
+      probe.bad = false;  // a node that is passed may name records that are gone
+      node = sibling;
+      continue;
+    }
+    if (level == wanted) {
+      found.node = node;
+      return Walk::there;
+    }
+    if (probe.bad) {
+      probe.bad = false;
+      again();
+      continue;
+    }
+    node = child;
+    --level;
+    if (possible(node)) at(node).prefetch();
+  }
+  return level < wanted ? Walk::no_such_level : Walk::corrupt;
+}
+
+// From a node of the level, to the left; 0 if that never ends.
+template <class Keys>
+Offset PbTree<Keys>::first_of_level(Offset node) const {
+  for (std::uint64_t moves = 0; possible(node) && moves < most_moves(); ++moves) {
+    const Offset left = at(node).left();
+    if (left == 0) return node;
+    node = left;
+  }
+  return 0;
+}
+
+template <class Keys>
+Lookup PbTree<Keys>::find(Key key) const {
+  if (Keys::too_long(key)) return {Outcome::absent, 0};
+  const Probe probe = Keys::probe(key);
+  Turn turn(*this);
+  while (true) {
+    const std::uint64_t gate = turn.begin();
+    const alloc::Grace::Pin pin(c_.grace);
+    if (!pin.ok()) return {Outcome::too_many_threads, 0};
+    Found found;
+    if (descend(probe, 0, found) != Walk::there) return {Outcome::corrupt, 0};
+    const Place& place = found.place;
+    const std::uint64_t value =
+        place.found ? pmem::load(at(found.node).value_word(place)) : std::uint64_t{0};
+    if (!lock_of(found.node).unchanged(found.version) || !gate_.unchanged(gate)) continue;
+    if (probe.bad) return {Outcome::corrupt, 0};
+    return {place.found ? Outcome::done : Outcome::absent, value};
+  }
+}
+
+template class PbTree<U64Keys>;
+template class PbTree<BytesKeys>;
+
+}  // namespace everleaf::tree::pbtree
