@@ -74,6 +74,7 @@ Arena::Arena(std::size_t capacity, std::size_t levels, Model model)
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("no memory for the arena");
   base_ = static_cast<std::byte*>(memory);
+  active_base_ = base_;
   for (Level& level : levels_) {
     level.dirty_of.resize(capacity >> shift_);
     level.undecided_of.resize(capacity >> shift_);
@@ -250,10 +251,17 @@ void Arena::unsynced(std::size_t at, std::size_t bytes, unsigned thread,
   for (std::size_t unit = at >> shift_; unit <= last; ++unit) {
     const std::uint32_t index = level.dirty_of[unit];
     if (index == 0) continue;
+    const std::size_t start = unit << shift_;
+    const std::uint64_t seen = bytes_between(std::max(at, start) - start,
+                                             std::min(at + bytes, start + model_.unit) - start);
+    alignas(8) Bytes now = level.dirty[index - 1].base;
     for (const Event& event : level.dirty[index - 1].events) {
-      const std::size_t from = (unit << shift_) + event.at;
-      if (event.thread != thread && event.thread != kAnyThread && from < at + bytes &&
-          at < from + event.size)
+      if ((bytes_of(event) & seen) == 0) continue;
+      const Bytes before = now;
+      apply(event, now.data());
+      // Who stores what is there already loses nothing.
+      const bool changes = !same_in(before, now, seen);
+      if (changes && event.thread != thread && event.thread != kAnyThread)
         out.push_back({static_cast<std::uint32_t>(unit), event.number});
     }
   }
@@ -347,17 +355,19 @@ void Arena::verify_begin() {
     u.verified = 0;
     return v.newest == u.open;
   });
-  torn_ = verified_.empty() ? 0 : choose(static_cast<std::uint32_t>(verified_.size() + 1));
+  torn_ = verified_.empty() ? 0 : choose(static_cast<std::uint32_t>(verified_.size() + 2));
+  const bool older = torn_ > verified_.size();  // whole again, as before all unsynced stores
   for (std::size_t i = 0; i < verified_.size(); ++i) {
     Undecided& u = levels_[active_].undecided[verified_[i].index];
     levels_[active_].undecided_of[u.unit] = 0;  // the reads of the checksum decide nothing of it
     const std::uint64_t before = u.open;
+    if (older) u.open &= -u.open;
     if (i == torn_) {
       u.open &= ~verified_[i].newest;
       fill(u);
       continue;
     }
-    u.open &= verified_[i].newest;
+    if (!older) u.open &= verified_[i].newest;
     fill(u);
     if (i > torn_) u.open = before;
   }
@@ -406,6 +416,13 @@ std::uint32_t Arena::choose(std::uint32_t count) {
   Choice& made = level.path[level.next_choice - 1];
   made = {choice.pick == kLast ? count - 1 : choice.pick % count, count};
   return made.pick;
+}
+
+std::uint32_t Arena::picks() const {
+  const Level& level = levels_[active_];
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < level.next_choice; ++i) sum += level.path[i].pick;
+  return sum;
 }
 
 bool Arena::advance(std::vector<Choice>& path) {
@@ -490,12 +507,12 @@ void Arena::enter() {
     add(old.images[newest_of(old)]);  // again: what comes of it is the newest
     finish(u);
   }
-  ++active_;
+  active_base_ = base(++active_);
   recording_ = active_ < deepest();
 }
 
 void Arena::leave() {
-  --active_;
+  active_base_ = base(--active_);
   recording_ = levels_[active_].recording;
   undecided_now_ = levels_[active_].undecided_of.data();
   undecided_count_ = 0;

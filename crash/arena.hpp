@@ -63,6 +63,7 @@ class Arena {
   ~Arena();
 
   [[nodiscard]] std::byte* base(std::size_t level) const { return base_ + level * capacity_; }
+  [[nodiscard]] std::byte* active_base() const { return active_base_; }
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
   [[nodiscard]] std::size_t deepest() const { return levels_.size() - 1; }
   [[nodiscard]] std::size_t level() const { return active_; }
@@ -114,8 +115,13 @@ class Arena {
   [[nodiscard]] const std::vector<Choice>& path_of(std::size_t level) const {
     return levels_[level].path;
   }
+  // A choice of the execution's own, as if a read had met so many groups.
+  [[nodiscard]] std::uint32_t choose(std::uint32_t count);
   // The path after this one in depth-first order; false: there is none.
   static bool advance(std::vector<Choice>& path);
+
+  // A number that the choices of this execution so far give.
+  [[nodiscard]] std::uint32_t picks() const;
 
   // Whether stores of the active level are kept for crashes in it.
   void record(bool on) { recording_ = on && active_ < deepest(); }
@@ -196,7 +202,6 @@ class Arena {
   [[nodiscard]] static unsigned newest_of(const Undecided& u);
   void decided(const Undecided& u);
   void decide_unit(Undecided& u, std::size_t from, std::size_t to);
-  std::uint32_t choose(std::uint32_t count);
   void touch(std::uint32_t unit);
   void fill(const Undecided& u);
   Undecided& add_undecided(Level& level, std::uint32_t unit);
@@ -224,6 +229,7 @@ class Arena {
   std::byte* base_ = nullptr;
   std::vector<Level> levels_;
   std::size_t active_ = 0;
+  std::byte* active_base_ = nullptr;
   const std::uint32_t* undecided_now_ = nullptr;  // undecided_of of the active level
   std::size_t undecided_count_ = 0;               // of the active level
   std::vector<Verified> verified_;

@@ -30,9 +30,8 @@ inline bool watched(const volatile void* address) {
 }
 
 std::size_t offset_of(const volatile void* address) {
-  const Arena& arena = g_recorder->arena();
   return reinterpret_cast<std::uintptr_t>(address) -
-         reinterpret_cast<std::uintptr_t>(arena.base(arena.level()));
+         reinterpret_cast<std::uintptr_t>(g_recorder->arena().active_base());
 }
 
 inline void on_read(const volatile void* address, std::size_t bytes) {
@@ -87,6 +86,8 @@ void verify_over(const void* from, std::size_t bytes) noexcept;
 void verify_begin() noexcept;
 void verify_end(bool whole) noexcept;
 void reads_discarded() noexcept;
+void durable(bool begins) noexcept;
+void reached(const char* path) noexcept;
 
 void verify_over(const void* from, std::size_t bytes) noexcept {
   if (watched(from)) g_recorder->arena().verify_over(offset_of(from), bytes);
@@ -101,6 +102,12 @@ void verify_end(bool whole) noexcept {
 }
 void reads_discarded() noexcept {
   if (g_recorder != nullptr) g_recorder->forget_reads();
+}
+void durable(bool begins) noexcept {
+  if (g_recorder != nullptr) g_recorder->durable(begins);
+}
+void reached(const char* path) noexcept {
+  if (g_recorder != nullptr) ++g_recorder->reached[path];
 }
 }  // namespace seam
 

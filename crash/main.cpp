@@ -1,10 +1,12 @@
 // everleaf-crash: looks for crashes that an index does not survive. README.md here.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <everleaf/index.hpp>
@@ -14,9 +16,11 @@
 
 #include "meter.hpp"
 #include "mutate.hpp"
+#include "processes.hpp"
 #include "run.hpp"
 #include "shrink.hpp"
 #include "threads/concurrent.hpp"
+#include "threads/words.hpp"
 
 namespace everleaf::crash {
 namespace {
@@ -37,10 +41,13 @@ struct Arguments {
   unsigned nested = 2;
   unsigned threads = 1;
   double budget = 60;
+  unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
   std::size_t exhaustive = 0;
   std::string json;
   std::string replay;
   std::string program;
+  std::string site;
+  bool pmwcas = false;
   bool mutate = false;
   bool planted = false;
   bool first = false;
@@ -76,6 +83,10 @@ void declare_options(CLI::App& app, Arguments& a) {
   app.add_option("--budget", a.budget, "Seconds for all indexes together")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 1e6));
+  app.add_option("--jobs", a.jobs,
+                 "Indexes at once, each in a process of its own; 1: none of these")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
   app.add_option("--exhaustive", a.exhaustive, "All sequences of N operations over three keys")
       ->check(CLI::Range(1, 6));
   app.add_option("--json", a.json, "Write one row per index to this file");
@@ -85,7 +96,10 @@ void declare_options(CLI::App& app, Arguments& a) {
       "One concurrent program, e.g. 2,4,6/r4/i5=1,f4: keys before, calls of each thread");
   app.add_option("--most", a.most, "Executions of a crash point before the rest is sampled")
       ->capture_default_str();
+  app.add_flag("--pmwcas", a.pmwcas,
+               "Programs of src/pmwcas without a tree; --program 1,2/0:1>3+1:2>4/r0,1:+1");
   app.add_flag("--mutate", a.mutate, "Drop each flush and fence in turn: the checker must notice");
+  app.add_option("--site", a.site, "With --mutate: only sites whose name contains this");
   app.add_flag("--planted", a.planted,
                "Plant known bugs in copies of the sources, one by one: each must be found");
   app.add_flag("--first", a.first, "Stop at the first failure, and do not spend long on shrinking");
@@ -234,7 +248,7 @@ void print_failure(const ConcurrentConfig& config, const ConcurrentReport& repor
 // Concurrent programs until the time is up.
 Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
                   Clock::time_point until) {
-  constexpr std::chrono::seconds kMostPerProgram{1};
+  constexpr std::chrono::milliseconds kMostPerProgram{500};
   Row row{spec, keys, {}, 0, 0, 0};
   const auto begun = Clock::now();
   for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || Clock::now() < until); ++n) {
@@ -246,14 +260,20 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
     config.program = a.program.empty()
                          ? make_program(config.seed, a.threads, is_buffered(config.spec))
                          : *parse_program(a.program);
-    // Three threads have too many schedules with two preemptions.
-    config.preemptions = config.program.threads.size() == 2 ? 2 : 1;
+    // Many programs rather than all schedules of few: one preemption finds most of what two find.
+    // Three threads have too many schedules with two.
+    const bool deep = !a.program.empty() || n % 8 == 7;
+    config.preemptions = config.program.threads.size() == 2 && deep ? 2 : 1;
+    config.random_runs = deep ? 100 : 20;
     config.deadline = a.program.empty() ? std::min(until, Clock::now() + kMostPerProgram) : until;
     const ConcurrentReport report = run_concurrent(config);
     ++row.workloads;
     row.schedules += report.schedules;
     row.sum.crash_points += report.crash_points;
     row.sum.executions += report.executions;
+    row.sum.sampled_points += report.sampled;
+    row.sum.merged += report.merged;
+    row.sum.complete = row.sum.complete && report.complete;
     for (const auto& calls : config.program.threads) row.sum.operations += calls.size();
     if (!report.failure.empty()) {
       ++row.failures;
@@ -263,6 +283,76 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
   }
   row.sum.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
   return row;
+}
+
+void print_failure(const WordsConfig& config, const WordsReport& report) {
+  fmt::print("FAILURE {}\n", report.failure);
+  for (const std::string& line : report.history) fmt::print("  {}\n", line);
+  if (!report.where.empty()) fmt::print("last flush or fence at {}\n", report.where);
+  fmt::print("replay: everleaf crash --replay '{}'\n", replay_line(config, report));
+}
+
+// Programs on a few words until the time is up: schedules, threads that stop, recoveries that
+// crash.
+int run_words(const Arguments& a) {
+  constexpr std::chrono::milliseconds kMostPerProgram{800};
+  const auto begun = Clock::now();
+  const auto until = begun + std::chrono::milliseconds(static_cast<std::int64_t>(a.budget * 1000));
+  WordsReport sum;
+  std::uint64_t failures = 0;
+  std::uint64_t n = 0;
+  const auto check_one = [&](const WordsConfig& config) {
+    const WordsReport report = crash::run_words(config);
+    sum.schedules += report.schedules;
+    sum.crash_points += report.crash_points;
+    sum.nested_points += report.nested_points;
+    sum.executions += report.executions;
+    sum.sampled += report.sampled;
+    for (const auto& [path, times] : report.reached) sum.reached[path] += times;
+    ++n;
+    if (report.failure.empty()) return;
+    ++failures;
+    print_failure(config, report);
+  };
+  const auto on = [&] { return (failures == 0 || !a.first) && Clock::now() < until; };
+  const Domain domain = parse_domain(a.domain).value_or(Domain::memory);
+  if (!a.program.empty()) {
+    WordsConfig config = word_search(*parse_words(a.program), a.seed, domain);
+    config.preemptions = 2;
+    config.nested = std::min(a.nested, config.nested);
+    check_one(config);
+  } else if (a.threads > 1) {
+    for (const WordsStory& story : word_stories()) {
+      if (on()) check_one(config_of(story, domain));
+    }
+  }
+  for (std::uint64_t seed = a.seed; a.program.empty() && on(); ++seed) {
+    WordsConfig config = word_search(make_words(seed, a.threads), seed, domain);
+    config.nested = std::min(a.nested, config.nested);
+    config.deadline = std::min(until, Clock::now() + kMostPerProgram);
+    check_one(config);
+  }
+  fmt::print(
+      "{} programs, {} schedules, {} crash points, {} in recovery, {} executions, {} failures\n", n,
+      sum.schedules, sum.crash_points, sum.nested_points, sum.executions, failures);
+  for (const auto& [path, times] : sum.reached) fmt::print("  {:>9} {}\n", times, path);
+  return failures == 0 ? 0 : kExitFound;
+}
+
+int replay_words(const Arguments& a) {
+  const auto config = parse_words_replay(a.replay);
+  if (!config) {
+    fmt::print(stderr, "everleaf-crash: this is no replay line\n");
+    return kExitUsage;
+  }
+  const WordsReport report = crash::run_words(*config);
+  if (report.failure.empty()) {
+    fmt::print("no failure: {} crash points, {} executions\n", report.crash_points,
+               report.executions);
+    return 0;
+  }
+  print_failure(*config, report);
+  return kExitFound;
 }
 
 // Values of "name=value" words.
@@ -328,55 +418,93 @@ void write_json(const std::string& path, const nlohmann::json& rows) {
   if (!file) throw std::runtime_error("cannot write to '" + path + "'");
 }
 
+void print_row(const nlohmann::json& row) {
+  const auto number = [&](const char* name) { return row.at(name).get<std::uint64_t>(); };
+  const bool all_followed =
+      row.at("complete") &&
+      number("sampled_crash_points") + number("sampled_nested_crash_points") == 0;
+  fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10.0f} {:>8}{}\n",
+             row.at("index").get<std::string>(), row.at("keys").get<std::string>(),
+             number("operations"), number("crash_points"), number("executions"),
+             row.at("executions_per_second").get<double>(), number("failures"),
+             all_followed ? "" : " *");
+  std::fflush(stdout);
+}
+
 int run_checks(const Arguments& a) {
   const auto all = cases(a);
-  const auto start = Clock::now();
+  const unsigned jobs = a.record_only ? 1 : a.jobs;
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(a.budget));
   nlohmann::json rows = nlohmann::json::array();
   std::uint64_t failures = 0;
+  // What is left of the time, for those that are left and those that still run.
+  const auto look = [&](std::size_t i) {
+    const auto now = Clock::now();
+    const auto until = now + std::max(end - now, Clock::duration{}) * jobs /
+                                 static_cast<Clock::rep>(all.size() - i + jobs - 1);
+    return a.threads == 1 && a.program.empty()
+               ? check(a, all[i].first, all[i].second, until)
+               : check_threads(a, all[i].first, all[i].second, until);
+  };
+  const auto note = [&](const nlohmann::json& row) {
+    print_row(row);
+    rows.push_back(row);
+    failures += row.at("failures").get<std::uint64_t>();
+    return !a.first || failures == 0;
+  };
+  const auto ended = [&](std::size_t i, const Ended& end_of) {
+    fmt::print("{}", end_of.printed);
+    if (end_of.died.empty()) return note(nlohmann::json::parse(end_of.answer));
+    fmt::print("{}\n", end_of.died);
+    return note(to_json(Row{all[i].first, all[i].second, {}, 0, 0, 1}, a));
+  };
   fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10} {:>8}\n", "index", "keys", "ops", "points",
              "executions", "per s", "failures");
-  for (std::size_t i = 0; i < all.size() && !(a.first && failures != 0); ++i) {
-    const auto share = std::chrono::duration<double>(a.budget * static_cast<double>(i + 1) /
-                                                     static_cast<double>(all.size()));
-    const auto until = start + std::chrono::duration_cast<Clock::duration>(share);
-    const Row row = a.threads == 1 && a.program.empty()
-                        ? check(a, all[i].first, all[i].second, until)
-                        : check_threads(a, all[i].first, all[i].second, until);
-    rows.push_back(to_json(row, a));
-    failures += row.failures;
-    const bool all_followed =
-        row.sum.complete && row.sum.sampled_points + row.sum.sampled_nested_points == 0;
-    fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10.0f} {:>8}{}\n", row.index,
-               everleaf::to_string(row.keys), row.sum.operations, row.sum.crash_points,
-               row.sum.executions, static_cast<double>(row.sum.executions) / row.sum.seconds,
-               row.failures, all_followed ? "" : " *");
-    std::fflush(stdout);
-    if (a.record_only) fmt::print("{:.4f} s, {} stores\n", row.sum.seconds, row.sum.stores);
+  if (jobs > 1) {
+    in_processes(
+        {all.size(), jobs, 0, [&](std::size_t i) { return to_json(look(i), a).dump(); }, ended});
+  } else {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Row row = look(i);
+      const bool more = note(to_json(row, a));
+      if (a.record_only) fmt::print("{:.4f} s, {} stores\n", row.sum.seconds, row.sum.stores);
+      if (!more) break;
+    }
   }
   write_json(a.json, rows);
   return failures == 0 ? 0 : kExitFound;
 }
 
 int run_mutants(const Arguments& a) {
+  constexpr std::uint64_t kSeeds = 5;  // the heap's work, a second index and bulk loads among them
+  constexpr double kSitesAtLength = 20;  // that nobody misses; the others take little time
   std::vector<Config> configs;
-  const auto all = cases(a);
-  for (const auto& [spec, keys] : all) {
-    for (std::uint64_t n = 0; n < 2; ++n) {
+  for (const auto& [spec, keys] : cases(a)) {
+    for (std::uint64_t n = 0; n < kSeeds; ++n) {
       Config config = base_config(a, spec, keys);
       config.ops = make_workload({a.ops, a.seed + n, 0, std::nullopt, is_buffered(spec)});
       configs.push_back(config);
       // A line keeps the order of its stores in `memory`, which hides what `disk` needs.
-      if (n == 0 && a.domain == "memory") {
+      if (a.domain == "memory") {
         config.domain = Domain::disk;
         configs.push_back(std::move(config));
       }
     }
   }
-  const auto mutants = mutate(configs, a.budget / static_cast<double>(configs.size()) / 30);
+  const double seconds = a.budget * a.jobs / kSitesAtLength;
+  auto mutants = a.pmwcas ? std::vector<Mutant>{} : mutate(configs, a.site, seconds, a.jobs);
+  if (a.pmwcas || a.index == "all") {
+    for (Mutant& one : mutate_words(a.site, seconds, a.jobs)) mutants.push_back(std::move(one));
+  }
   std::size_t caught = 0;
   std::size_t justified = 0;
   for (const Mutant& mutant : mutants) {
     caught += mutant.caught ? 1U : 0U;
+    if (mutant.caught && !mutant.justified.empty()) {
+      fmt::print("caught, though the source says why it cannot be: {}: {}\n",
+                 to_string(mutant.site), mutant.by);
+    }
     if (mutant.caught) continue;
     justified += mutant.justified.empty() ? 0U : 1U;
     fmt::print("not caught: {}{}\n", to_string(mutant.site),
@@ -394,6 +522,7 @@ int run_mutants(const Arguments& a) {
 }
 
 int run_replay(const Arguments& a) {
+  if (a.replay.find("words=") != std::string::npos) return replay_words(a);
   if (!word_of(a.replay, "program").empty()) return replay_threads(a);
   Config config;
   Origin origin;
@@ -438,6 +567,11 @@ int run_program(int argc, char** argv) {
       fmt::print(stderr, "everleaf-crash: {}\n", wrong);
       return kExitUsage;
     }
+    if (arguments.pmwcas && !arguments.program.empty() && !parse_words(arguments.program)) {
+      fmt::print(stderr, "everleaf-crash: --program '{}' is none\n", arguments.program);
+      return kExitUsage;
+    }
+    if (arguments.pmwcas && !arguments.mutate) return run_words(arguments);
     const auto program = parse_program(arguments.program);
     if (!program || (!arguments.program.empty() && program->threads.empty())) {
       fmt::print(stderr, "everleaf-crash: --program '{}' is none\n", arguments.program);

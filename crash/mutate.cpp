@@ -1,19 +1,29 @@
 #include "mutate.hpp"
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <set>
+#include <functional>
+#include <map>
 
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "processes.hpp"
+#include "threads/concurrent.hpp"
+#include "threads/words.hpp"
 
 namespace everleaf::crash {
 namespace {
 
-constexpr std::uint64_t kMost = 48;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kTries = 6;  // runs that look for a site, of each kind
+constexpr double kLookAround = 0.3;
+
+Clock::time_point in_seconds(double seconds) {
+  return Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
 
 // On the site's line or the two above it.
 std::string justification(const SiteId& site) {
@@ -29,72 +39,237 @@ std::string justification(const SiteId& site) {
   return found;
 }
 
-std::string noticed(Config config, const SiteId& site, bool after_drop, double seconds) {
+// --- Which run meets which site, and how often ---
+struct Coverage {
+  std::map<SiteId, SiteUse> sites;
+  double operations = 1;
+  double executions = 1;
+};
+
+Coverage cover(Config config) {
+  config.collect_sites = true;
+  config.record_only = true;
+  const Report workload = run(config);
+  Coverage all;
+  all.operations = static_cast<double>(std::max<std::uint64_t>(workload.operations, 1));
+  for (const auto& [site, use] : workload.sites) all.sites[site].workload = use.workload;
+  // A few images of each crash: recovery has sites, too.
+  config.record_only = false;
+  config.nested = 2;
+  config.most = 4;
+  config.most_nested = 2;
+  config.processor_seconds = kLookAround;
+  const Report recoveries = run(config);
+  all.executions = static_cast<double>(std::max<std::uint64_t>(recoveries.executions, 1));
+  for (const auto& [site, use] : recoveries.sites) all.sites[site].recovery = use.recovery;
+  return all;
+}
+
+// In another domain it meets the same sites.
+bool same_workload(const Config& a, const Config& b) {
+  return a.spec == b.spec && a.keys == b.keys && a.ops == b.ops;
+}
+
+// The runs that meet a site most, of different specs, keys and domains.
+std::vector<std::size_t> best(const std::vector<Config>& configs,
+                              const std::vector<double>& rates) {
+  std::vector<std::size_t> picked;
+  while (picked.size() < kTries) {
+    double highest = 0;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < configs.size(); ++i) {
+      double score = rates[i];
+      for (const std::size_t other : picked) {
+        const bool same_keys = configs[other].keys == configs[i].keys;
+        if (other == i) score = 0;
+        if (same_keys && configs[other].spec == configs[i].spec) score *= 0.3;
+        if (same_keys) score *= 0.5;
+        if (configs[other].domain == configs[i].domain) score *= 0.5;
+      }
+      if (score <= highest) continue;
+      highest = score;
+      at = i;
+    }
+    if (highest <= 0) break;
+    picked.push_back(at);
+  }
+  return picked;
+}
+
+// --- One site ---
+enum class Way : std::uint8_t { workload, recovery, threads };
+struct Try {
+  std::size_t config;
+  Way way;
+};
+
+// Runs that meet the site in the workload and such that meet it in recovery by turns; then threads.
+std::vector<Try> tries(const std::vector<Config>& configs, const std::vector<Coverage>& coverage,
+                       const SiteId& site) {
+  std::vector<double> workload;
+  std::vector<double> recovery;
+  for (const Coverage& one : coverage) {
+    const auto use = one.sites.find(site);
+    const SiteUse found = use == one.sites.end() ? SiteUse{} : use->second;
+    workload.push_back(static_cast<double>(found.workload) / one.operations);
+    recovery.push_back(static_cast<double>(found.recovery) / one.executions);
+  }
+  const auto first = best(configs, workload);
+  const auto second = best(configs, recovery);
+  std::vector<Try> all;
+  for (std::size_t i = 0; i < kTries; ++i) {
+    if (i < first.size()) all.push_back({first[i], Way::workload});
+    if (i < second.size()) all.push_back({second[i], Way::recovery});
+  }
+  for (std::size_t i = 0; i < std::min<std::size_t>(first.size(), 2); ++i) {
+    all.push_back({first[i], Way::threads});
+  }
+  return all;
+}
+
+std::string by_threads(const Config& like, const SiteId& site, Clock::time_point until) {
+  for (std::uint64_t seed = 1; Clock::now() < until; ++seed) {
+    ConcurrentConfig config;
+    config.spec = like.spec;
+    config.keys = like.keys;
+    config.domain = like.domain;
+    config.seed = seed;
+    config.program = make_program(seed, 2, is_buffered(like.spec));
+    config.preemptions = 1;
+    config.random_runs = 10;
+    config.dropped = site;
+    config.deadline = std::min(until, in_seconds(1));
+    const ConcurrentReport report = run_concurrent(config);
+    if (!report.failure.empty()) return to_string(config.program) + ": " + report.failure;
+  }
+  return {};
+}
+
+std::string noticed(Config config, Way way, const SiteId& site, std::uint64_t most,
+                    double seconds) {
+  if (way == Way::threads) return by_threads(config, site, in_seconds(seconds));
   config.dropped = site;
-  config.after_drop = after_drop;
-  if (after_drop) config.nested = 1;
-  // Far into the workload rather than deep into its first crash points.
-  config.most = std::min(config.most, kMost);
-  config.deadline = std::chrono::steady_clock::now() +
-                    std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+  config.most = std::min(config.most, most);
+  config.processor_seconds = seconds;
+  config.after_drop = way == Way::workload;  // up to the first drop nothing differs
+  config.nested = config.after_drop ? 1 : 2;
+  config.skip_creation = !config.after_drop;
+  config.crash_on_every = 2;
   const Report report = run(config);
   return report.failure ? report.failure->operation + ": " + report.failure->what : "";
 }
 
-// The answer of a child process: empty if nothing was noticed.
-std::string in_child(const std::vector<Config>& configs, const SiteId& site, double seconds) {
-  std::array<int, 2> ends{};
-  if (::pipe(ends.data()) != 0) return "no pipe";
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::close(ends[0]);
-    if (std::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(3);
-    if (std::freopen("/dev/null", "w", stdout) == nullptr) ::_exit(3);
-    ::alarm(static_cast<unsigned>(seconds * 2 * static_cast<double>(configs.size())) + 5);
-    // Up to the first drop nothing differs; recovery is the second pass.
-    for (const bool after_drop : {true, false}) {
-      for (const Config& config : configs) {
-        const std::string text = noticed(config, site, after_drop, seconds);
-        if (text.empty()) continue;
-        if (::write(ends[1], text.data(), text.size()) < 0) ::_exit(3);
-        ::_exit(1);
+// A look at all that the runs come to, a few images of each crash; then deeper, as far as the time
+// goes.
+std::string noticed(const std::vector<Config>& configs, const std::vector<Try>& all,
+                    const SiteId& site, double seconds) {
+  for (const auto& [most, share] : {std::pair{4, 0.3}, {16, 0.3}, {64, 0.4}}) {
+    for (const Try& one : all) {
+      const Config& config = configs[one.config];
+      const std::string text = noticed(config, one.way, site, static_cast<std::uint64_t>(most),
+                                       seconds * share / static_cast<double>(all.size()));
+      if (text.empty()) continue;
+      return fmt::format("{} {} {}: {}", config.spec, everleaf::to_string(config.keys),
+                         everleaf::to_string(config.domain), text);
+    }
+  }
+  return {};
+}
+
+// --- Programs of src/pmwcas ---
+std::string by_words(const SiteId& site, double seconds) {
+  const auto until = in_seconds(seconds);
+  for (const WordsStory& story : word_stories()) {
+    WordsConfig config = config_of(story, Domain::memory);
+    config.dropped = site;
+    const WordsReport report = run_words(config);
+    if (!report.failure.empty()) return replay_line(config, report) + ": " + report.failure;
+  }
+  for (std::uint64_t seed = 0; seed == 0 || Clock::now() < until; ++seed) {
+    for (const Domain domain : {Domain::memory, Domain::disk}) {
+      for (unsigned threads = 1; threads <= 3; ++threads) {
+        WordsConfig config = word_search(make_words(seed, threads), seed, domain);
+        config.dropped = site;
+        config.deadline = std::min(until, in_seconds(1));
+        const WordsReport report = run_words(config);
+        if (!report.failure.empty()) return replay_line(config, report) + ": " + report.failure;
       }
     }
-    ::_exit(0);
   }
-  ::close(ends[1]);
-  std::string text;
-  std::array<char, 512> buffer{};
-  for (ssize_t n = 0; (n = ::read(ends[0], buffer.data(), buffer.size())) > 0;) {
-    text.append(buffer.data(), static_cast<std::size_t>(n));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-  return text.empty() ? "the recovery crashes or does not end" : text;
+  return {};
+}
+
+using Noticed = std::function<std::string(const SiteId&)>;
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+// Each in a process of its own: what is broken may end it.
+std::vector<Mutant> hunt(std::vector<Mutant> mutants, const Noticed& noticed_by,
+                         double seconds_each, unsigned jobs) {
+  for (Mutant& mutant : mutants) mutant.justified = justification(mutant.site);
+  const auto look = [&](std::size_t i) {
+    // Of what a broken pool makes the library say.
+    [[maybe_unused]] const std::FILE* const quiet = std::freopen("/dev/null", "w", stderr);
+    return noticed_by(mutants[i].site);
+  };
+  const auto ended = [&](std::size_t i, const Ended& end) {
+    Mutant& mutant = mutants[i];
+    mutant.by = end.answer;
+    if (!end.died.empty()) {
+      mutant.by = end.printed.empty() ? end.died : first_line(end.printed) + " (" + end.died + ")";
+    }
+    mutant.caught = !mutant.by.empty();
+    std::fprintf(stderr, "%s %s: %s\n", mutant.caught ? "caught" : "NOT CAUGHT",
+                 to_string(mutant.site).c_str(), mutant.by.substr(0, 160).c_str());
+    return true;
+  };
+  in_processes({mutants.size(), jobs, seconds_each * 2 + 5, look, ended});
+  return mutants;
 }
 
 }  // namespace
 
-std::vector<Mutant> mutate(const std::vector<Config>& configs, double seconds_each) {
-  std::set<SiteId> sites;
-  for (Config config : configs) {
-    config.collect_sites = true;
-    // A crash point or two of everything: recovery has sites, too.
-    config.deadline = std::chrono::steady_clock::now() +
-                      std::chrono::milliseconds(static_cast<std::int64_t>(seconds_each * 1000));
-    for (const auto& [site, count] : run(config).sites) sites.insert(site);
+std::vector<Mutant> mutate_words(std::string_view part, double seconds_each, unsigned jobs) {
+  std::map<SiteId, SiteUse> sites;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    for (unsigned threads = 1; threads <= 3; ++threads) {
+      WordsConfig config = word_search(make_words(seed, threads), seed, Domain::memory);
+      config.collect_sites = true;
+      config.deadline = in_seconds(1);
+      sites.merge(run_words(config).sites);
+    }
   }
   std::vector<Mutant> mutants;
-  for (const SiteId& site : sites) {
-    Mutant mutant{site, false, in_child(configs, site, seconds_each), justification(site)};
-    mutant.caught = !mutant.by.empty();
-    std::fprintf(stderr, "%s %s: %s\n", mutant.caught ? "caught" : "NOT CAUGHT",
-                 to_string(site).c_str(), mutant.by.substr(0, 120).c_str());
-    mutants.push_back(std::move(mutant));
+  for (const auto& [site, use] : sites) {
+    const std::string name = to_string(site);
+    const bool its = name.find("src/pmwcas/") != std::string::npos;
+    if (its && name.find(part) != std::string::npos) mutants.emplace_back().site = site;
   }
-  return mutants;
+  return hunt(
+      std::move(mutants),
+      [seconds_each](const SiteId& site) { return by_words(site, seconds_each); }, seconds_each,
+      jobs);
+}
+
+std::vector<Mutant> mutate(const std::vector<Config>& configs, std::string_view part,
+                           double seconds_each, unsigned jobs) {
+  std::vector<Coverage> coverage;
+  std::map<SiteId, Mutant> sites;
+  for (const Config& config : configs) {
+    const bool known = !coverage.empty() && same_workload(config, *(&config - 1));
+    coverage.push_back(known ? coverage.back() : cover(config));
+    for (const auto& [site, use] : coverage.back().sites) sites[site].site = site;
+  }
+  std::vector<Mutant> mutants;
+  for (const auto& [site, mutant] : sites) {
+    if (to_string(site).find(part) != std::string::npos) mutants.push_back(mutant);
+  }
+  const auto by_trees = [&](const SiteId& site) {
+    return noticed(configs, tries(configs, coverage, site), site, seconds_each);
+  };
+  return hunt(std::move(mutants), by_trees, seconds_each, jobs);
 }
 
 }  // namespace everleaf::crash

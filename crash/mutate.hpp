@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "run.hpp"
@@ -12,12 +13,15 @@ struct Mutant {
   SiteId site;
   bool caught = false;
   std::string by;         // what noticed it
-  std::string justified;  // the sentence beside the site: `// crash: stays: ...`
+  std::string justified;  // the sentence beside the site: `// crash: flush stays: ...`
 };
 
-// `configs`: the runs that a mutant has to survive to count as not caught; the first gives its
-// sites together with the others. Each mutant runs in a child process: what it breaks may be
-// anything.
-std::vector<Mutant> mutate(const std::vector<Config>& configs, double seconds_each);
+// All sites that the runs meet and whose names contain `part`. Each is dropped in those runs that
+// meet it most often, in the workload or in recovery, for so many seconds altogether, and in a
+// process of its own, so many at a time: what it breaks may be anything.
+std::vector<Mutant> mutate(const std::vector<Config>& configs, std::string_view part,
+                           double seconds_each, unsigned jobs);
+// The same for the sites of src/pmwcas, by its programs without a tree.
+std::vector<Mutant> mutate_words(std::string_view part, double seconds_each, unsigned jobs);
 
 }  // namespace everleaf::crash

@@ -1,6 +1,7 @@
 #include "recorder.hpp"
 
 #include <cstdio>
+#include <cstring>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,6 +14,11 @@ std::string to_string(const SiteId& site) {
   return fmt::format("{}:{} {}", site.file, site.line, site.act == Act::flush ? "flush" : "fence");
 }
 
+const char* source_name(const char* file) {
+  while (std::strncmp(file, "../", 3) == 0) file += 3;
+  return file;
+}
+
 void Crasher::dying(const char* what) noexcept {
   std::fprintf(stderr, "everleaf-crash: %s\n", what);
 }
@@ -21,15 +27,15 @@ bool Recorder::drop(const pmem::Site& site, Act act) {
   // A schedule runs on level 1, and its crashes below.
   if (arena_.level() == 0 || Scheduler::active() != nullptr) last_site_ = site;
   if (!collect_sites && !dropped) return false;
-  const SiteId id{site.file_name(), site.line(), act};
-  if (collect_sites) ++sites[id];
+  const SiteId id{source_name(site.file_name()), site.line(), act};
+  if (collect_sites) ++(arena_.level() == 0 ? sites[id].workload : sites[id].recovery);
   const bool drop_it = dropped == id;
   if (drop_it && arena_.level() == 0) dropped_one = true;
   return drop_it;
 }
 
 std::string Recorder::last() const {
-  return fmt::format("{}:{}", last_site_.file_name(), last_site_.line());
+  return fmt::format("{}:{}", source_name(last_site_.file_name()), last_site_.line());
 }
 
 unsigned Recorder::thread() {
@@ -94,6 +100,12 @@ void Recorder::settle_pending() {
   stored(pending_at_, bytes, pending_pc_, thread());
 }
 
+void Recorder::note_read(std::size_t at, std::size_t bytes, bool only_read) {
+  if (meter != nullptr) meter->read(at, bytes);
+  if (only_read && dependencies && durable_[thread()] == 0 && !of_allocator(at))
+    arena_.unsynced(at, bytes, thread(), saw_[thread()]);
+}
+
 void Recorder::write(std::size_t at, std::size_t bytes, const void* pc) {
   settle();
   if (++events_ > limit_) runaway();
@@ -109,7 +121,7 @@ void Recorder::before_store(std::size_t at, std::size_t bytes) {
 }
 
 void Recorder::after_store(std::size_t at, std::size_t bytes, const void* pc, bool bits) {
-  stored(at, bytes, pc, bits ? kAnyThread : thread());
+  stored(at, bytes, pc, bits || durable_[thread()] != 0 ? kAnyThread : thread());
 }
 
 void Recorder::runaway() const {

@@ -27,6 +27,14 @@ struct SiteId {
   auto operator<=>(const SiteId&) const = default;
 };
 std::string to_string(const SiteId& site);
+// Relative to the source tree, also where the compiler was given a path from the build tree.
+const char* source_name(const char* file);
+
+// How often a site was met.
+struct SiteUse {
+  std::uint64_t workload = 0;
+  std::uint64_t recovery = 0;  // and in what follows it
+};
 
 // What happens at crash points.
 class Crasher {
@@ -49,9 +57,7 @@ class Recorder final : public pmem::Observer {
   // --- Hooks ---
   void read(std::size_t at, std::size_t bytes, bool only_read = true) {
     if (++events_ > limit_) runaway();
-    if (meter != nullptr) meter->read(at, bytes);
-    if (only_read && dependencies && !of_allocator(at))
-      arena_.unsynced(at, bytes, thread(), saw_[thread()]);
+    if (meter != nullptr || dependencies) note_read(at, bytes, only_read);
     arena_.will_read(at, bytes);
   }
   void write(std::size_t at, std::size_t bytes, const void* pc);
@@ -77,13 +83,19 @@ class Recorder final : public pmem::Observer {
   // What a call of the current thread has read so far of others' stores that a crash can still
   // lose; empty: nothing.
   void forget_reads() { saw_[thread()].clear(); }
+  // base::Durable: no reads of the current thread are dependencies, and no reads of what it stores,
+  // until the same without `begins`.
+  void durable(bool begins) { durable_[thread()] += begins ? 1U : ~0U; }
+  // Threads that were left in the middle of a call leave that open.
+  void new_threads() { durable_ = {}; }
   [[nodiscard]] std::string depends() const;
 
   Crasher* crasher = nullptr;
   bool dependencies = false;  // look for them: simulated threads on a strict tree
   Meter* meter = nullptr;
   bool collect_sites = false;
-  std::map<SiteId, std::uint64_t> sites;
+  std::map<SiteId, SiteUse> sites;
+  std::map<std::string, std::uint64_t, std::less<>> reached;  // base::reached
   std::optional<SiteId> dropped;
   [[nodiscard]] const pmem::Site& last_site() const { return last_site_; }
   [[nodiscard]] std::string last() const;  // flush or fence of the workload, file:line
@@ -103,12 +115,14 @@ class Recorder final : public pmem::Observer {
                                : at >= pmem::kStateAt && at < pmem::kDirectoryAt;
   }
   void settle_pending();
+  void note_read(std::size_t at, std::size_t bytes, bool only_read);
   void stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by);
   bool drop(const pmem::Site& site, Act act);
   [[noreturn]] void runaway() const;
 
   Arena& arena_;
   std::array<std::vector<Arena::Unsynced>, kMostThreads> saw_;
+  std::array<unsigned, kMostThreads> durable_{};
   pmem::Site last_site_;
   std::size_t pending_at_ = 0;
   std::size_t pending_bytes_ = 0;

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -23,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kCapacity = std::size_t{4} << 20;
 constexpr std::uint64_t kMostEvents1 = 50'000'000;  // of one recovery
 constexpr unsigned kRandomRecoveries = 4;           // of each crash point at depth 3
+constexpr std::uint64_t kMostStepping = 8;  // executions while the clock steps after recovery
 constexpr const char* kName = "index";
 
 Model model_of(const Config& config) {
@@ -122,7 +124,8 @@ class Run final : Crasher {
       : config_(config),
         arena_(kCapacity, config.record_only ? 2 : 1 + config.nested, model_of(config)),
         recorder_(arena_) {
-    options_.domain = Domain::memory;
+    // Trees may rely on the order of a line's stores where there is one.
+    options_.domain = config.domain == Domain::disk ? Domain::disk : Domain::memory;
     options_.emulate = true;
     options_.epoch_length = {};  // the workload steps the clock
     recorder_.crasher = this;
@@ -135,13 +138,12 @@ class Run final : Crasher {
   ~Run() { Recorder::watch(nullptr); }
 
   Report go() {
-    const std::clock_t started = std::clock();
     create();
     for (op_ = 0; op_ < config_.ops.size() && !stopped_; ++op_) step(config_.ops[op_]);
     quiet_ = true;
     index_.reset();
     pool_.reset();
-    report_.seconds = static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC;
+    report_.seconds = seconds();
     report_.pool_bytes = bytes_[0];
     report_.merged = arena_.merged();
     report_.stores = arena_.stores();
@@ -179,10 +181,10 @@ class Run final : Crasher {
   }
 
   void step(const Op& op) {
-    began_ = epoch();
     operation_ = fmt::format("operation {}: {}", op_, to_string(op));
     pending_ = op;
     after_ = before_;
+    const std::size_t changes = prefixes_.changes();
     switch (op.what) {
       case Do::bulk_load:
         bulk_load(op);
@@ -201,8 +203,7 @@ class Run final : Crasher {
         other_write(op);
         break;
       case Do::sync:
-        if (index_->sync() != Outcome::done) fail("sync fails");
-        prefixes_.synced();
+        sync();
         break;
       case Do::tick:
         if (pool_->advance_epoch() != Outcome::done) fail("the clock does not step");
@@ -215,9 +216,25 @@ class Run final : Crasher {
         write(op);
         break;
     }
+    // An operation that runs out of space waits for epochs, and then makes its change.
+    const bool asked =
+        syncing() || op.what == Do::tick || op.what == Do::limit || op.what == Do::churn;
+    if (buffered_ && !asked && !stopped_ && epoch() != began_) waited(op, changes);
     ++report_.operations;
     before_ = after_;
+    others_before_ = others_after_;
     returned();
+  }
+
+  void waited(const Op& op, std::size_t changes) {
+    ++report_.waits;
+    if (op.what != Do::bulk_load) return prefixes_.waited(changes);
+    sync();  // it waited somewhere in the middle
+  }
+
+  void sync() {
+    if (index_->sync() != Outcome::done) fail("sync fails");
+    prefixes_.synced();
   }
 
   void write(const Op& op) {
@@ -256,14 +273,14 @@ class Run final : Crasher {
   }
 
   void other_index(const Op& op) {
-    if (others_ == 8) return;
+    if (others_after_.size() == 8) return;
     std::string spec = config_.spec;
     if (op.value != 0) {
       const std::string tree = spec.substr(0, spec.find(':'));
-      const std::string node = fmt::format("{}:node={}", tree, 128 + op.value % 15 * 64);
-      if (sized_nodes(tree)) spec = node;
+      const std::string_view size = size_option(tree);
+      if (!size.empty()) spec = fmt::format("{}:{}={}", tree, size, 128 + op.value % 15 * 64);
     }
-    const std::string name = fmt::format("other {}", others_);
+    const std::string name = other_name(others_after_.size());
     auto other = pool_->index<K>(name, spec);
     // Not a size of this tree.
     if (!other && other.error().code == Code::bad_option)
@@ -271,37 +288,59 @@ class Run final : Crasher {
     if (!other && other.error().code != Code::out_of_space)
       return fail("create: " + other.error().message);
     report_.out_of_space += other ? 0 : 1;
-    others_ += other ? 1 : 0;
+    if (other) others_after_.emplace_back();
   }
 
-  static bool sized_nodes(std::string_view tree) {
+  // The option that gives nodes their size; empty: there is none.
+  static std::string_view size_option(std::string_view tree) {
     const auto row = std::ranges::find(trees(), tree, &TreeInfo::name);
-    return row != trees().end() &&
-           std::ranges::find(row->options, "node", &OptionInfo::name) != row->options.end();
+    for (const std::string_view name : {"node", "page"}) {
+      if (row != trees().end() &&
+          std::ranges::find(row->options, name, &OptionInfo::name) != row->options.end()) {
+        return name;
+      }
+    }
+    return {};
   }
+
+  static std::string other_name(std::size_t number) { return fmt::format("other {}", number); }
 
   void other_write(const Op& op) {
-    if (others_ == 0) return;
-    auto other = pool_->index<K>(fmt::format("other {}", others_ - 1), {});
+    if (others_after_.empty()) return;
+    const std::size_t number = others_after_.size() - 1;
+    auto other = pool_->index<K>(other_name(number), {});
     if (!other) return fail("index: " + other.error().message);
-    const Outcome is = other->upsert(make_key<K>(op.key), op.value);
-    report_.out_of_space += is == Outcome::out_of_space ? 1 : 0;
-    if (is != Outcome::done && is != Outcome::out_of_space)
-      fail(fmt::format("it answers '{}'", everleaf::to_string(is)));
+    const Owned key = make_key<K>(op.key);
+    Entries& entries = others_after_.back();
+    const auto at = std::ranges::lower_bound(entries, key, {}, &Entry<K>::key);
+    if (at != entries.end() && at->key == key) {
+      at->value = op.value;
+    } else {
+      entries.insert(at, {key, op.value});
+    }
+    const auto kept = buffered_ ? std::optional(prefixes_) : std::nullopt;
+    if (kept) prefixes_.push(key, op.value, number + 1);
+    const Outcome is = other->upsert(key, op.value);
+    if (is == Outcome::done) return;
+    if (is != Outcome::out_of_space)
+      return fail(fmt::format("it answers '{}'", everleaf::to_string(is)));
+    ++report_.out_of_space;
+    others_after_ = others_before_;
+    if (kept) prefixes_ = *kept;
   }
 
   void churn(const Op& op) {
     if (!before_.empty()) return;
     unseen_ = true;
+    recorder_.collect_sites = false;
     std::uint64_t there = 0;
     while (there < op.key && index_->insert(make_key<K>(there), there) == Outcome::done) ++there;
     for (std::uint64_t n = 0; n < there; ++n) {
       if (index_->remove(make_key<K>(n)) != Outcome::done) fail("it removes nothing");
     }
-    // The states in between are not kept.
-    if (buffered_ && index_->sync() != Outcome::done) fail("sync fails");
-    prefixes_.synced();
+    sync();  // the states in between are not kept
     unseen_ = false;
+    recorder_.collect_sites = config_.collect_sites;
   }
 
   void bulk_load(const Op& op) {
@@ -312,7 +351,8 @@ class Run final : Crasher {
       for (const auto& entry : after_) prefixes_.push(Owned(entry.key), entry.value);
     }
     loading_ = true;
-    const Outcome is = index_->bulk_load(after_, 0.7);
+    const Entries entries = after_;  // the work after a crash meanwhile has after_ for itself
+    const Outcome is = index_->bulk_load(entries, 0.7);
     loading_ = false;
     if (is != Outcome::done) fail(fmt::format("bulk_load answers '{}'", everleaf::to_string(is)));
   }
@@ -350,6 +390,7 @@ class Run final : Crasher {
   void returned() {
     if (stopped_) return;
     pending_.reset();
+    began_ = epoch();
     recorder_.settle();
     if (pool_) bytes_[0] = PoolAccess::state(*pool_).medium().size();
     const bool everything = op_ % 16 == 0 || op_ + 1 >= config_.ops.size();
@@ -366,13 +407,14 @@ class Run final : Crasher {
     LastWords words;
     const std::size_t levels = arena_.level();
     words.add("FAILURE %s\ncrash in %s\n  last flush or fence at %s:%u\n", what, operation_.c_str(),
-              recorder_.last_site().file_name(), recorder_.last_site().line());
+              source_name(recorder_.last_site().file_name()), recorder_.last_site().line());
     words.add("replay: everleaf crash --replay '%s", config_.line.c_str());
     for (std::size_t level = 0; level < levels; ++level) {
       words.add("%s%llu/", level == 0 ? " crash=" : "+",
                 static_cast<unsigned long long>(points_[level]));
       const char* dot = "";
       for (const Choice& choice : arena_.path_of(level + 1)) {
+        if (choice.count == 0) break;  // not met
         words.add("%s%uof%u", dot, choice.pick, choice.count);
         dot = ".";
       }
@@ -395,6 +437,7 @@ class Run final : Crasher {
       seen_.clear();
     } else {
       ++report_.nested_points;
+      if (going_on_ != nullptr) epoch_at_crash_ = going_on_->now();
     }
     // Growth is durable at once: recovery finds the file as long as it is now.
     bytes_[level + 1] = live_[level] != nullptr ? live_[level]->size() : bytes_[level];
@@ -403,7 +446,7 @@ class Run final : Crasher {
         explore(level);
       return;
     }
-    if (level == 0 && Clock::now() > config_.deadline) {
+    if (level == 0 && late()) {
       stopped_ = true;
       report_.complete = false;
       return;
@@ -420,7 +463,9 @@ class Run final : Crasher {
     recorder_.switch_level();
     const bool replaying = !config_.replay.empty();
     const std::uint64_t images = config_.eager && level == 0 ? images_of_crash() : 0;
-    const std::uint64_t most = level == 0 ? config_.most : level == 1 ? config_.most_nested : 0;
+    const std::uint64_t nested =
+        stepping_ ? std::min(config_.most_nested, kMostStepping) : config_.most_nested;
+    const std::uint64_t most = level == 0 ? config_.most : level == 1 ? nested : 0;
     std::vector<Choice> path;
     if (replaying) path = config_.replay[level].choices;
     for (std::uint64_t n = 0; !stopped_; ++n) {
@@ -452,8 +497,15 @@ class Run final : Crasher {
     ++report_.executions;
   }
 
+  [[nodiscard]] double seconds() const {
+    return static_cast<double>(std::clock() - started_) / CLOCKS_PER_SEC;
+  }
+  [[nodiscard]] bool late() const {
+    return Clock::now() > config_.deadline || seconds() > config_.processor_seconds;
+  }
+
   bool out_of_time(std::uint64_t n) {
-    if (n % 256 != 255 || Clock::now() <= config_.deadline) return false;
+    if (n % 256 != 255 || !late()) return false;
     report_.complete = false;
     quiet_ = true;
     return true;
@@ -501,10 +553,11 @@ class Run final : Crasher {
     }
     if (!crashing && arena_.wrote_beyond(pmem::kStateAt)) {
       arena_.forget_writes();
-      const auto again =
-          PoolAccess::attach(arena_.base(level), bytes_[level], capacity_, options_, &recorder_);
-      recorder_.settle();
-      if (!again) return fail("second open: " + again.error().message);
+      open_again(level);
+      if (arena_.wrote_beyond(pmem::kStateAt) && left_unread(*pool)) {
+        arena_.forget_writes();
+        open_again(level);
+      }
       if (arena_.wrote_beyond(pmem::kStateAt))
         return fail("recovery of a recovered pool wrote to it");
     }
@@ -512,6 +565,30 @@ class Run final : Crasher {
     // This execution is undone: closing the pool properly would be in vain.
     PoolAccess::state(*pool).abandon();
     recorder_.settle();
+  }
+
+  // Whether leaves were not read: the index of a clean pool is opened later, and one with an image
+  // of its inner nodes is not recovered. What there is to do is left to the next open.
+  static bool left_unread(Pool& pool) {
+    if (pool.info().clean) return true;
+    for (const IndexInfo& one : pool.indexes().value_or(std::vector<IndexInfo>{})) {
+      const auto index = pool.index<K>(one.name, {});
+      if (!index) continue;
+      for (const auto& [name, value] : index->stats().more) {
+        if (name == "opened_from_image" && value != 0) return true;
+      }
+    }
+    return false;
+  }
+
+  // Recovery of what recovery left.
+  void open_again(std::size_t level) {
+    auto again =
+        PoolAccess::attach(arena_.base(level), bytes_[level], capacity_, options_, &recorder_);
+    recorder_.settle();
+    if (!again) return fail("second open: " + again.error().message);
+    // Closing it would write in what the first one has.
+    PoolAccess::state(*again).abandon();
   }
 
   void judge(Pool& pool, std::size_t level, bool crashing) {
@@ -525,14 +602,36 @@ class Run final : Crasher {
       return fail(fmt::format("scan: {}", everleaf::to_string(outcome)));
     }
     if (config_.collect_outcomes) note_outcome();
+    if (const std::string wrong = scan_others(pool, crashing); !wrong.empty()) return fail(wrong);
     if (const std::string wrong = unexpected(); !wrong.empty()) return fail(wrong);
     if (const std::string wrong = unsound(pool, level); !wrong.empty()) return fail(wrong);
-    if (const std::string wrong = go_on(*index, crashing); !wrong.empty())
+    if (const std::string wrong = go_on(pool, *index, crashing); !wrong.empty())
       return fail("afterwards: " + wrong);
     arena_.record(false);
     if (report_.executions % 8 != 0 || stopped_) return;
     if (const std::string wrong = unsound(pool, level); !wrong.empty())
       return fail("afterwards: " + wrong);
+  }
+
+  // What other indexes hold: at once, and after steps of the clock, by which what recovery has not
+  // taken back in them is taken for durable.
+  std::string scan_others(Pool& pool, bool crashing) {
+    others_scanned_.resize(others_before_.size());
+    bool asked = !buffered_ || crashing;
+    for (std::size_t i = 0; i < others_scanned_.size(); ++i) {
+      others_scanned_[i].clear();
+      if (others_before_[i].empty() && others_after_[i].empty()) continue;
+      const unsigned steps = asked ? 0 : 3 * arena_.choose(2);
+      for (unsigned n = 0; n < steps; ++n) {
+        if (pool.advance_epoch() != Outcome::done) return "the clock does not step";
+      }
+      asked = true;
+      auto other = pool.index<K>(other_name(i), {});
+      if (!other) return other_name(i) + ": " + other.error().message;
+      if (other->scan(K{}, ~std::size_t{0}, others_scanned_[i]) != Outcome::done)
+        return other_name(i) + " cannot be scanned";
+    }
+    return {};
   }
 
   void note_outcome() {
@@ -549,14 +648,23 @@ class Run final : Crasher {
     if (buffered_) {
       using Steps = typename Prefixes<K>::Clock;
       const bool stepping = pending_ && pending_->what == Do::tick;
-      // An operation that ran out of space waits for epochs, too.
-      const auto clock = stepping                    ? Steps::step
-                         : epoch_at_crash_ != began_ ? Steps::any
-                                                     : Steps::still;
-      return prefixes_.allows(scanned_, syncing() ? Steps::any : clock)
+      // An operation that runs out of space waits for epochs, too; its first step may not be over.
+      const bool moved = epoch_at_crash_ != began_;
+      const bool may_wait = pending_ && (pending_->what == Do::no_space || capacity_ < kCapacity);
+      const auto clock = stepping             ? Steps::step
+                         : moved && loading_  ? Steps::any
+                         : moved || syncing() ? Steps::steps
+                         : may_wait           ? Steps::step
+                                              : Steps::still;
+      return prefixes_.allows(scanned_, clock, others_scanned_)
                  ? ""
                  : "not the state at the end of the durable epoch; the newest: " +
                        difference(pending_ ? after_ : before_);
+    }
+    for (std::size_t i = 0; i < others_scanned_.size(); ++i) {
+      if (others_scanned_[i] != others_before_[i] &&
+          !(pending_ && others_scanned_[i] == others_after_[i]))
+        return other_name(i) + " has lost something, or has more than it should";
     }
     if (scanned_ == before_ || (pending_ && scanned_ == after_)) return {};
     if (loading_ && scanned_.size() <= after_.size() &&
@@ -604,23 +712,75 @@ class Run final : Crasher {
   }
 
   // A second workload around the place of the crash. `crashing`: its crashes are looked at, too.
-  std::string go_on(Index<K>& index, bool crashing) {
+  std::string go_on(Pool& pool, Index<K>& index, bool crashing) {
     const std::uint64_t pivot = pending_ ? pending_->key : op_;
-    const std::array<std::uint64_t, 3> numbers{pivot, pivot + 1, pivot == 0 ? 2 : pivot - 1};
+    std::array<std::uint64_t, 3> numbers{pivot, pivot + 1, pivot == 0 ? 2 : pivot - 1};
+    // What the first of them mends, the others do not meet. A replay makes the same choices.
+    std::ranges::rotate(numbers, numbers.begin() + arena_.picks() % 3);
     const auto kept =
         crashing ? std::optional(std::tuple(before_, after_, pending_, loading_, creating_index_))
                  : std::nullopt;
     if (crashing) loading_ = creating_index_ = false;
     const auto prefixes = crashing && buffered_ ? std::optional(prefixes_) : std::nullopt;
-    if (prefixes) prefixes_ = Prefixes<K>(scanned_);
+    if (prefixes) prefixes_ = Prefixes<K>(scanned_, others_scanned_);
+    const auto clock = std::tuple(going_on_, began_, epoch_at_crash_);
+    if (crashing) going_on_ = PoolAccess::state(pool).epochs();
     Entries now = scanned_;
-    std::string wrong;
+    std::string wrong = find_around(index, make_key<K>(pivot));
     for (const std::uint64_t number : numbers) {
+      if (crashing && going_on_ != nullptr) began_ = going_on_->now();
       if (wrong.empty() && !stopped_) wrong = one_more(index, number, now, crashing);
     }
+    const std::uint64_t nth = report_.executions / (crashing ? config_.crash_on_every : 1);
+    const bool steps = buffered_ && (nth % 8 == 1 || !config_.replay.empty());
+    if (steps && wrong.empty() && !stopped_) wrong = three_steps(pool, index, now, crashing);
+    std::tie(going_on_, began_, epoch_at_crash_) = clock;
     if (prefixes) prefixes_ = *prefixes;
     if (kept) std::tie(before_, after_, pending_, loading_, creating_index_) = *kept;
     return wrong;
+  }
+
+  // Keys near the place of the crash, before a writer mends what it left.
+  std::string find_around(Index<K>& index, const Owned& key) {
+    const auto at = std::ranges::lower_bound(scanned_, key, {}, &Entry<K>::key);
+    const auto begin = at - std::min<std::ptrdiff_t>(3, at - scanned_.begin());
+    const auto end = at + std::min<std::ptrdiff_t>(3, scanned_.end() - at);
+    for (auto entry = begin; entry != end; ++entry) {
+      const Lookup hit = index.find(entry->key);
+      if (!hit || *hit != entry->value)
+        return fmt::format("find({}) does not see what scan sees", show(Owned(entry->key)));
+    }
+    return {};
+  }
+
+  // Until the second workload is durable. What recovery took back, but not durably, is of epochs
+  // that the second workload has used again.
+  std::string three_steps(Pool& pool, Index<K>& index, const Entries& now, bool crashing) {
+    const bool outer = std::exchange(stepping_, true);
+    for (unsigned n = 0; n < 3 && !stopped_; ++n) {
+      if (crashing) {
+        before_ = after_ = now;
+        pending_ = Op{Do::tick};
+      }
+      if (pool.advance_epoch() != Outcome::done) return "the clock does not step";
+      if (crashing) {
+        prefixes_.ticked();
+        pending_.reset();
+      }
+    }
+    stepping_ = outer;
+    if (stopped_) return {};
+    if (index.scan(K{}, ~std::size_t{0}, back_) != Outcome::done) return "scan fails";
+    return back_ == now ? "" : "steps of the clock change the content";
+  }
+
+  // A change of the second workload has returned. True: there was no space for it.
+  bool refused(Outcome outcome, bool crashing, const std::optional<Prefixes<K>>& prefixes) {
+    const bool full = outcome == Outcome::out_of_space;
+    if (!crashing || !prefixes) return full;
+    if (full) prefixes_ = *prefixes;
+    if (going_on_->now() != began_) prefixes_.waited(prefixes->changes());
+    return full;
   }
 
   // A tree may mend at an update what a crash left.
@@ -632,14 +792,17 @@ class Run final : Crasher {
       after_ = now;
       pending_ = Op{Do::update, number, at->value};
     }
-    if (crashing && buffered_) prefixes_.push(key, at->value);
+    const auto prefixes = crashing && buffered_ ? std::optional(prefixes_) : std::nullopt;
+    if (prefixes) prefixes_.push(key, at->value);
     const Outcome outcome = index.update(key, at->value);
+    if (refused(outcome, crashing, prefixes)) at->value -= 7;
     const Lookup hit = index.find(key);
     if (crashing) {
       pending_.reset();
       before_ = now;
     }
-    if (outcome == Outcome::done && hit && *hit == at->value) return {};
+    const bool fits = outcome == Outcome::done || outcome == Outcome::out_of_space;
+    if (fits && hit && *hit == at->value) return {};
     return fmt::format("update of {} answers '{}', or has no effect", show(key),
                        everleaf::to_string(outcome));
   }
@@ -667,11 +830,14 @@ class Run final : Crasher {
       after_ = now;
       pending_ = Op{there ? Do::remove : Do::insert, number, number};
     }
-    if (crashing && buffered_) {
-      prefixes_.push(key, there ? std::nullopt : std::optional(number));
-    }
+    const auto prefixes = crashing && buffered_ ? std::optional(prefixes_) : std::nullopt;
+    if (prefixes) prefixes_.push(key, there ? std::nullopt : std::optional(number));
     const Outcome outcome = there ? index.remove(key) : index.insert(key, number);
-    if (outcome == Outcome::out_of_space) return {};
+    if (refused(outcome, crashing, prefixes)) {
+      const auto undo = std::ranges::lower_bound(now, key, {}, &Entry<K>::key);
+      there ? (void)now.insert(undo, {key, *before}) : (void)now.erase(undo);
+      return {};
+    }
     if (outcome != Outcome::done) {
       return fmt::format("{} of {} answers '{}'", there ? "remove" : "insert", show(key),
                          everleaf::to_string(outcome));
@@ -687,13 +853,16 @@ class Run final : Crasher {
     stopped_ = true;
     Failure failure{what, op_, operation_, recorder_.last(), symbol(arena_.last_store()), {}, {}};
     for (std::size_t level = 0; level < arena_.level(); ++level) {
-      failure.crashes.push_back({points_[level], arena_.path_of(level + 1)});
+      Crash& crash = failure.crashes.emplace_back(points_[level], arena_.path_of(level + 1));
+      // What was planned beyond the last choice that was met.
+      std::erase_if(crash.choices, [](const Choice& choice) { return choice.count == 0; });
     }
     if (arena_.level() != 0) failure.lost = arena_.describe_lost();
     report_.failure = std::move(failure);
   }
 
   const Config& config_;
+  const std::clock_t started_ = std::clock();
   Arena arena_;
   Recorder recorder_;
   Signals signals_{this};
@@ -708,13 +877,18 @@ class Run final : Crasher {
   std::string operation_;
   std::optional<Op> pending_;
   const bool buffered_ = is_buffered(config_.spec);
-  Prefixes<K> prefixes_;              // of a buffered tree
-  epoch::Epochs* epochs_ = nullptr;   // of the pool on level 0
+  Prefixes<K> prefixes_;             // of a buffered tree
+  epoch::Epochs* epochs_ = nullptr;  // of the pool on level 0
+  const epoch::Epochs* going_on_ =
+      nullptr;                        // of the pool that a second workload with crashes is on
   std::uint64_t began_ = 0;           // epoch at the beginning of the operation,
   std::uint64_t epoch_at_crash_ = 0;  // and at the crash
   Entries before_;
   Entries after_;
   Entries scanned_;
+  std::vector<Entries> others_before_;  // the same of the indexes beside the first
+  std::vector<Entries> others_after_;
+  std::vector<Entries> others_scanned_;
   Entries back_;
   bool loading_ = false;
   bool creating_pool_ = false;
@@ -722,8 +896,8 @@ class Run final : Crasher {
   bool headers_ = false;  // a header copy is being written
   bool stopped_ = false;
   bool quiet_ = false;
-  bool unseen_ = false;  // crashes of this operation are not looked at
-  std::size_t others_ = 0;
+  bool stepping_ = false;  // the clock, after a recovery
+  bool unseen_ = false;    // crashes of this operation are not looked at
   std::array<std::uint64_t, kMostLevels + 1> points_{};
   std::unordered_set<std::uint64_t> seen_;
   Random random_{1};

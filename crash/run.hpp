@@ -43,6 +43,7 @@ struct Config {
   std::optional<std::size_t> only_op;  // crashes in this operation only
   std::vector<Crash> replay;           // not empty: this one only
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  double processor_seconds = 1e9;  // the same in processor time: other programs may share the core
   std::function<void(std::uint64_t points, std::uint64_t executions)> progress;
 };
 
@@ -64,6 +65,7 @@ struct Report {
   std::uint64_t sampled_points = 0;  // too many choices to follow all
   std::uint64_t sampled_nested_points = 0;
   std::uint64_t out_of_space = 0;  // operations that ended so, without injected failures
+  std::uint64_t waits = 0;         // operations of a buffered tree that waited for epochs
   std::uint64_t pool_bytes = 0;    // at the end
   std::uint64_t merged = 0;        // stores that were not told apart
   std::uint64_t stores = 0;
@@ -72,7 +74,7 @@ struct Report {
   double seconds = 0;    // of processor time: other programs may share the core
   bool complete = true;  // false: the time was up
   std::optional<Failure> failure;
-  std::map<SiteId, std::uint64_t> sites;
+  std::map<SiteId, SiteUse> sites;
   // What recovery saw, per crash point: hashes of the recovered content.
   std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>> outcomes;
 };

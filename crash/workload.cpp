@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "base/limits.hpp"
+
 namespace everleaf::crash {
 
 std::string to_string(const Op& op) {
@@ -67,13 +69,14 @@ Op random_op(Random& random, std::uint64_t keys, bool growing) {
 // them runs of slabs, which are cut, joined and formatted over what they held; a file that grows,
 // and one that must not.
 void heap_phases(Random& random, std::size_t most, std::vector<Op>& ops) {
-  std::uint64_t kinds = 26;
+  std::uint64_t kinds = 28;
   const auto sized = [&](Do what, std::uint64_t n) {
     ops.push_back({what, kSizedKeys + n % kinds, odd_value(random)});
   };
-  // Long ones first: small records then find slabs that were full of bytes.
-  for (std::uint64_t n = 9; n < 13; ++n) sized(Do::insert, n);
-  for (std::uint64_t n = 9; n < 13; ++n) sized(Do::remove, n);
+  // Long ones first: small records then find slabs that were full of bytes, and tables of trees
+  // blocks that were.
+  for (std::uint64_t n = 9; n < 14; ++n) sized(Do::insert, n);
+  for (std::uint64_t n = 9; n < 14; ++n) sized(Do::remove, n);
   ops.push_back({Do::reopen, 0, 0});
   for (std::uint64_t n = 0; n < 4; ++n) sized(Do::insert, n);
   for (std::uint64_t n = 0; n < 4; ++n) sized(Do::remove, n);
@@ -83,12 +86,32 @@ void heap_phases(Random& random, std::size_t most, std::vector<Op>& ops) {
   while (ops.size() < most / 2) {
     sized(random.below(3) == 0 ? Do::remove : Do::upsert, random.word());
   }
-  kinds = 104;  // more than there is room for
+  kinds = 112;  // more than there is room for
   ops.push_back({Do::limit, random.below(3), 0});
   for (std::uint64_t n = 0; n < 6; ++n) ops.push_back({Do::other_index, 0, 1 + n});
   while (ops.size() < most * 3 / 4) {
     if (random.below(16) == 0) ops.push_back({Do::reopen, 0, 0});
     sized(random.below(8) == 0 ? Do::remove : Do::upsert, random.word());
+  }
+}
+
+// Tags of a buffered tree: leaves that nobody writes to until they are old, and just before they
+// are made young; or sessions so short that only opening looks at them, until tags come round.
+void grow_old(Random& random, std::uint64_t keys, bool sessions, std::vector<Op>& ops) {
+  const auto ticks = [&ops](std::uint64_t n) { ops.insert(ops.end(), n, {Do::tick, 0, 0}); };
+  if (sessions) {
+    for (std::uint64_t n = 0; n < 16; ++n) {
+      // Closing makes two steps before an image of the tree and two after it: rounds that begin
+      // with a session are due when the next one opens, which reads the leaves, then.
+      ticks(base::kTagRound - 3);
+      ops.push_back({Do::reopen, 0, 0});
+    }
+    return;
+  }
+  ticks(base::kOldTag);
+  for (std::uint64_t n = 0; n < base::kTagRound; ++n) {
+    ops.push_back({Do::upsert, random.below(keys), odd_value(random)});
+    ticks(1);
   }
 }
 
@@ -105,8 +128,22 @@ std::vector<Op> make_workload(const WorkloadOptions& options) {
   }
   const std::uint64_t keys =
       options.keys != 0 ? options.keys : std::max<std::uint64_t>(4, options.ops / 3);
+  // A second index beside the first: what becomes of one must become of the other.
+  const bool two = options.seed % 3 == 0;
+  std::size_t ages = options.ops / 100;
+  std::size_t count = options.ops;  // without those that only let time pass
   const auto rare = [&] {
+    if (two && random.below(4) == 0) {
+      ops.push_back({Do::other_write, random.below(keys), odd_value(random)});
+    }
     if (options.ticks && random.below(3) == 0) ops.push_back({Do::tick, 0, 0});
+    if (options.ticks && random.below(24) == 0) ops.push_back({Do::reopen, 0, 0});
+    const bool large = ops.size() > count / 3;  // many leaves
+    if (options.ticks && large && ages != 0 && random.below(20) == 0) {
+      const std::size_t before = ops.size();
+      grow_old(random, keys, (options.seed + --ages) % 2 == 0, ops);
+      count += ops.size() - before;
+    }
     if (random.below(12) != 0) return;
     static constexpr Do kRare[] = {Do::reopen, Do::no_space, Do::other_index, Do::no_space,
                                    Do::sync};
@@ -114,9 +151,10 @@ std::vector<Op> make_workload(const WorkloadOptions& options) {
   };
   // Not always: long keys take time.
   if (options.seed % 5 == 2 && options.ops >= 100) heap_phases(random, options.ops, ops);
+  if (two) ops.push_back({Do::other_index, 0, 0});
   if (random.below(2) == 0) ops.push_back({Do::bulk_load, keys / 2, random.word()});
   const bool ascending = random.below(2) == 0;
-  while (ops.size() < options.ops * 2 / 5) {
+  while (ops.size() < count * 2 / 5) {
     if (ascending) {
       ops.push_back({Do::insert, ops.size() % keys, odd_value(random)});
     } else {
@@ -124,17 +162,16 @@ std::vector<Op> make_workload(const WorkloadOptions& options) {
     }
     rare();
   }
-  while (ops.size() < options.ops * 3 / 5) {
+  while (ops.size() < count * 3 / 5) {
     ops.push_back(random_op(random, keys, random.below(2) == 0));
     rare();
   }
   const std::uint64_t step = random.below(2) == 0 ? 1 : keys - 1;
-  for (std::uint64_t key = random.below(keys); ops.size() < options.ops;
-       key = (key + step) % keys) {
+  for (std::uint64_t key = random.below(keys); ops.size() < count; key = (key + step) % keys) {
     ops.push_back({Do::remove, key, 0});
     rare();
   }
-  ops.resize(options.ops);
+  ops.resize(count);
   return ops;
 }
 
@@ -158,19 +195,23 @@ std::uint64_t make_key<std::uint64_t>(std::uint64_t number) {
 }
 
 // A common prefix, so that tags decide nothing; some keys empty, long, with zeros, or the beginning
-// of another.
+// of another; neighbours with a long common prefix, which so have a long separator.
 template <>
 std::string make_key<Bytes>(std::uint64_t number) {
   if (number == 0) return {};
   if (number >= kSizedKeys) {
-    static constexpr std::size_t kLengths[] = {2,   24,    40,    56,    72,    88,   104,
-                                               200, 12000, 20000, 40000, 65000, 65536};
+    static constexpr std::size_t kLengths[] = {2,   24,    40,    56,    72,    88,    104,
+                                               200, 12000, 20000, 40000, 65000, 65536, 8000};
     const std::uint64_t n = number - kSizedKeys;
     // All bits: what a bitmap must not be made of.
     std::string sized(kLengths[n % std::size(kLengths)], '\xFF');
     sized[0] = static_cast<char>('0' + n / std::size(kLengths) % 64);
     sized[1] = static_cast<char>('0' + n % std::size(kLengths));
     return sized;
+  }
+  constexpr std::uint64_t kFamily = 20;
+  if (const std::uint64_t child = number % 32; child >= kFamily && child < kFamily + 8) {
+    return fmt::format("key{:08}{:x<140}{}", (number - child + kFamily) * 3, "", child);
   }
   // Every fourth is the one before it and a byte more.
   const bool longer = number % 4 == 3;

@@ -6,8 +6,10 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <everleaf/index.hpp>
@@ -23,7 +25,7 @@ enum class Do : std::uint8_t {
   reopen,       // clean close, open
   no_space,     // an insert or upsert for which every allocation fails
   other_index,  // creates one more index; value: 0, of the same spec, else of another node size
-  other_write,  // an upsert in the newest other index, whose content only check() looks at
+  other_write,  // an upsert in the newest other index
   sync,         // what came before survives, also in a buffered tree
   tick,         // one step of the epochs' clock
   limit,        // clean close, open: the file may grow by `key` slabs
@@ -34,6 +36,7 @@ struct Op {
   Do what = Do::insert;
   std::uint64_t key = 0;  // the number of the key; keys.hpp turns it into one
   std::uint64_t value = 0;
+  bool operator==(const Op&) const = default;
 };
 std::string to_string(const Op& op);
 
@@ -60,28 +63,30 @@ std::uint64_t make_key<std::uint64_t>(std::uint64_t number);
 template <>
 std::string make_key<Bytes>(std::uint64_t number);
 
-// What a buffered tree may recover to: its state at the end of an epoch, two steps of the clock
-// ago; while the clock steps, that of the next one, too. A state is a sum over its entries, so that
-// a change costs one step and a wrong candidate one comparison.
+// What buffered trees of a pool may recover to, all of them alike: their state at the end of an
+// epoch, two steps of the clock ago; while the clock steps, that of the next one, too. A state is a
+// sum over its entries, so that a change costs one step and a wrong candidate one comparison.
 template <class K>
 class Prefixes {
  public:
   using Owned = typename OwnedKey<K>::type;
   using Entries = std::vector<Entry<K>>;
+  using Others = std::span<const Entries>;  // of the indexes with numbers 1, 2, ...
 
   Prefixes() = default;
-  explicit Prefixes(const Entries& now) {
-    for (const auto& entry : now) base_.insert_or_assign(Owned(entry.key), entry.value);
+  explicit Prefixes(const Entries& now, Others others = {}) {
+    each(now, others, [this](const Key& key, std::uint64_t value) { base_[key] = value; });
     now_ = base_;
-    sums_.back() = sum(now);
+    sums_.back() = sum(now, others);
   }
   // A change that is about to be made; no value: a removal.
-  void push(const Owned& key, std::optional<std::uint64_t> value) {
+  void push(const Owned& key, std::optional<std::uint64_t> value, std::size_t index = 0) {
+    const Change one{{index, key}, value};
     std::uint64_t next = sums_.back();
-    if (const auto at = now_.find(key); at != now_.end()) next -= term(key, at->second);
-    if (value) next += term(key, *value);
-    change(now_, {key, value});
-    log_.push_back({key, value});
+    if (const auto at = now_.find(one.key); at != now_.end()) next -= term(one.key, at->second);
+    if (value) next += term(one.key, *value);
+    change(now_, one);
+    log_.push_back(one);
     sums_.push_back(next);
   }
   // Everything so far survives.
@@ -96,32 +101,46 @@ class Prefixes {
     durable_ = in_flight_;
     in_flight_ = log_.size();
   }
-  // What the clock is doing: `still`, one `step`, or any number of them.
-  enum class Clock : std::uint8_t { still, step, any };
-  [[nodiscard]] bool allows(const Entries& found, Clock clock) const {
-    const std::uint64_t wanted = sum(found);
+  // The clock made so many steps that everything up to the n-th change is durable.
+  void waited(std::size_t n) { durable_ = in_flight_ = n; }
+  [[nodiscard]] std::size_t changes() const { return log_.size(); }
+  // What the clock is doing: it stands `still`, makes one `step`, or any number of `steps` before
+  // or after the newest change; or `any` number of them anywhere between the changes.
+  enum class Clock : std::uint8_t { still, step, steps, any };
+  [[nodiscard]] bool allows(const Entries& found, Clock clock, Others others = {}) const {
+    const std::uint64_t wanted = sum(found, others);
     for (std::size_t n = durable_; n < sums_.size(); ++n) {
-      const bool possible =
-          clock == Clock::any || n == durable_ || (clock == Clock::step && n == in_flight_);
-      if (possible && sums_[n] == wanted && equals(n, found)) return true;
+      const bool possible = clock == Clock::any || n == durable_ ||
+                            (clock != Clock::still && n == in_flight_) ||
+                            (clock == Clock::steps && n + 2 >= sums_.size());
+      if (possible && sums_[n] == wanted && equals(n, found, others)) return true;
     }
     return false;
   }
 
  private:
+  using Key = std::pair<std::size_t, Owned>;  // the index, and its key
   struct Change {
-    Owned key;
+    Key key;
     std::optional<std::uint64_t> value;
   };
-  using State = std::map<Owned, std::uint64_t>;
-  static std::uint64_t term(const Owned& key, std::uint64_t value) {
-    std::uint64_t z = (std::hash<Owned>{}(key) + 1) * 0x9E3779B97F4A7C15ULL ^ value;
+  using State = std::map<Key, std::uint64_t>;
+  static std::uint64_t term(const Key& key, std::uint64_t value) {
+    std::uint64_t z =
+        (std::hash<Owned>{}(key.second) + key.first * 7919 + 1) * 0x9E3779B97F4A7C15ULL ^ value;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ULL;
     return (z ^ z >> 27) * 0x94D049BB133111EBULL;
   }
-  static std::uint64_t sum(const Entries& entries) {
+  template <class F>
+  static void each(const Entries& first, Others others, F&& f) {
+    for (const auto& entry : first) f({0, Owned(entry.key)}, entry.value);
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      for (const auto& entry : others[i]) f({i + 1, Owned(entry.key)}, entry.value);
+    }
+  }
+  static std::uint64_t sum(const Entries& first, Others others) {
     std::uint64_t all = 0;
-    for (const auto& entry : entries) all += term(Owned(entry.key), entry.value);
+    each(first, others, [&all](const Key& key, std::uint64_t value) { all += term(key, value); });
     return all;
   }
   static void change(State& state, const Change& one) {
@@ -131,12 +150,12 @@ class Prefixes {
       state.erase(one.key);
     }
   }
-  [[nodiscard]] bool equals(std::size_t changes, const Entries& found) const {
+  [[nodiscard]] bool equals(std::size_t changes, const Entries& found, Others others) const {
     State state = base_;
     for (std::size_t n = 0; n < changes; ++n) change(state, log_[n]);
-    return std::ranges::equal(state, found, [](const auto& a, const auto& b) {
-      return a.first == b.key && a.second == b.value;
-    });
+    State is;
+    each(found, others, [&is](const Key& key, std::uint64_t value) { is[key] = value; });
+    return state == is;
   }
 
   State base_;

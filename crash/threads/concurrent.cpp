@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <unordered_set>
 
 #include <fmt/format.h>
 
+#include "threads/text.hpp"
 #include "trees/pool_state.hpp"
 
 namespace everleaf::crash {
@@ -15,28 +15,11 @@ namespace {
 constexpr std::size_t kCapacity = std::size_t{2} << 20;
 constexpr std::uint64_t kMostPoints = 200'000;
 constexpr std::uint64_t kMostEvents = 20'000'000;
-constexpr std::uint64_t kMostExecutions = 2000;  // of a crash point
 constexpr const char* kName = "index";
 constexpr std::string_view kLetters = "iuprfst";  // in the order of Call::Kind
 
 std::uint64_t preloaded(std::uint32_t key) {
   return 1000 + key;
-}
-
-std::vector<std::string_view> split(std::string_view text, char at) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const std::size_t end = text.find(at);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
-template <class T>
-bool number(std::string_view text, T& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc{} && end == text.data() + text.size();
 }
 
 // One program on one index. Level 0 of the arena holds the pool before the threads, level 1 a
@@ -50,7 +33,8 @@ class Concurrent final : Crasher {
                {config.domain == Domain::disk ? std::size_t{8} : std::size_t{64},
                 config.domain == Domain::cache || config.domain == Domain::process}),
         recorder_(arena_) {
-    options_.domain = Domain::memory;
+    // Trees may rely on the order of a line's stores where there is one.
+    options_.domain = config.domain == Domain::disk ? Domain::disk : Domain::memory;
     options_.emulate = true;
     options_.epoch_length = {};  // the program steps the clock
     recorder_.crasher = this;
@@ -62,6 +46,7 @@ class Concurrent final : Crasher {
   ~Concurrent() { Recorder::watch(nullptr); }
 
   ConcurrentReport go() {
+    take_slots(config_.program.threads.size());
     preload();
     if (!report_.failure.empty()) return std::move(report_);
     recorder_.settle();
@@ -69,13 +54,14 @@ class Concurrent final : Crasher {
     recorder_.switch_level();
     if (config_.replay) {
       Replay policy(*config_.replay);
-      (void)schedule(policy, *config_.replay);
+      (void)schedule(policy);
+      report_.switches = *config_.replay;
     } else {
-      bounded();
-      at_random();
+      explore();
     }
     arena_.leave();
     recorder_.switch_level();
+    report_.merged = arena_.merged();
     return std::move(report_);
   }
 
@@ -91,56 +77,39 @@ class Concurrent final : Crasher {
     for (const std::uint32_t key : config_.program.preload) {
       if (index->insert(make_key<K>(key), preloaded(key)) != Outcome::done) fail("cannot preload");
     }
+    for (const std::uint32_t key : config_.program.removed) {
+      if (index->remove(make_key<K>(key)) != Outcome::done) fail("cannot preload");
+    }
     if (pool->sync() != Outcome::done) fail("cannot preload");
     bytes_ = PoolAccess::state(*pool).medium().size();
     recorder_.crasher = this;
   }
 
   // --- Schedules ---
-  // Depth first; a schedule's children have one more preemption, behind its last.
-  void bounded() {
-    std::vector<std::vector<Switch>> open{{}};
-    std::size_t next = 0;  // breadth first, so that few preemptions come first
-    while (next < open.size() && report_.failure.empty()) {
-      if (std::chrono::steady_clock::now() > config_.deadline) {
-        report_.complete = false;
-        return;
-      }
-      const std::vector<Switch> switches = std::move(open[next++]);
-      Replay policy(switches);
-      const Trace trace = schedule(policy, switches);
-      length_ = std::max(length_, trace.points);
-      if (switches.size() == config_.preemptions) continue;
-      const std::uint64_t from = switches.empty() ? 0 : switches.back().at + 1;
-      for (std::uint64_t point = from; point < trace.choices.size(); ++point) {
-        const unsigned others = trace.choices[point] & 0xFFU;
-        for (unsigned thread = 0; thread < config_.program.threads.size(); ++thread) {
-          if ((others >> thread & 1) == 0) continue;
-          open.push_back(switches);
-          open.back().push_back({point, thread});
-        }
-      }
-    }
+  // First without crashes: many races need none, and a schedule takes little time then.
+  void explore() {
+    const auto now = std::chrono::steady_clock::now();
+    crashes_ = false;
+    explore_until(config_.crashes ? now + (config_.deadline - now) / 4 : config_.deadline);
+    if (!config_.crashes || !report_.failure.empty()) return;
+    crashes_ = true;
+    explore_until(config_.deadline);
   }
 
-  void at_random() {
-    const auto threads = static_cast<unsigned>(config_.program.threads.size());
-    for (unsigned i = 0; i < config_.random_runs && report_.failure.empty(); ++i) {
-      if (std::chrono::steady_clock::now() > config_.deadline) return;
-      RandomPriorities policy(config_.seed * 1000 + i, threads, length_, 3);
-      const Trace trace = schedule(policy, {});
-      if (report_.failure.empty()) continue;
-      // The same schedule as a list of switches, for the replay line.
-      for (std::uint64_t point = 0; point < trace.choices.size(); ++point) {
-        const auto who = static_cast<unsigned>(trace.choices[point] >> 8);
-        const unsigned before =
-            point == 0 ? kNobody : static_cast<unsigned>(trace.choices[point - 1] >> 8);
-        if (who != before) report_.switches.push_back({point, who});
-      }
-    }
+  void explore_until(std::chrono::steady_clock::time_point deadline) {
+    Explorer explorer({static_cast<unsigned>(config_.program.threads.size()), config_.preemptions,
+                       config_.random_runs, config_.seed, deadline});
+    const auto run = [this](Policy& policy, Trace& trace) {
+      trace = schedule(policy);
+      return report_.failure.empty();
+    };
+    explorer.bounded(run);
+    if (report_.failure.empty()) explorer.at_random(run);
+    report_.switches = explorer.failing();
+    report_.complete = explorer.complete();
   }
 
-  Trace schedule(Policy& policy, const std::vector<Switch>& switches) {
+  Trace schedule(Policy& policy) {
     ++report_.schedules;
     arena_.begin({});
     recorder_.allow(kMostEvents);
@@ -160,7 +129,6 @@ class Concurrent final : Crasher {
     arena_.end();
     recorder_.switch_level();
     if (!report_.failure.empty() && report_.history.empty()) {
-      report_.switches = switches;
       for (const auto& calls : calls_) {
         for (const Call& call : calls) report_.history.push_back(to_string(call));
         report_.history.emplace_back("--");
@@ -184,8 +152,9 @@ class Concurrent final : Crasher {
           perform(pool, *index, thread, asked);
       });
     }
-    quiet_ = !config_.crashes;
+    quiet_ = !crashes_;
     recorder_.dependencies = strict_;
+    recorder_.new_threads();
     Trace trace = scheduler_.run(bodies, policy, kMostPoints);
     quiet_ = true;
     recorder_.dependencies = false;
@@ -277,8 +246,7 @@ class Concurrent final : Crasher {
   }
 
   [[nodiscard]] bool used(std::uint32_t key) const {
-    if (std::ranges::find(config_.program.preload, key) != config_.program.preload.end())
-      return true;
+    if (config_.program.begins_with(key)) return true;
     return std::ranges::any_of(config_.program.threads, [key](const auto& calls) {
       return std::ranges::find(calls, key, &Call::key) != calls.end();
     });
@@ -296,7 +264,7 @@ class Concurrent final : Crasher {
     arena_.enter();
     recorder_.switch_level();
     std::vector<Choice> path;
-    std::uint64_t left = kMostExecutions;
+    std::uint64_t left = config_.most;
     do {
       arena_.begin(path);
       recover();
@@ -324,30 +292,18 @@ class Concurrent final : Crasher {
     PoolAccess::state(*pool).abandon();
   }
 
-  // Of a key's calls, those that a buffered tree has to show: what ended in durable epochs, and
-  // what may have done so. What readers saw of later ones is gone with them.
-  static void keep_durable(std::vector<Call>& calls, std::uint64_t durable) {
-    std::erase_if(calls, [durable](const Call& call) {
-      return call.kind == Call::Kind::find || call.first_epoch > durable;
-    });
-    for (Call& call : calls) {
-      if (call.returned == Call::kPending || call.last_epoch > durable)
-        call.returned = Call::kPending;
-    }
-  }
-
   // The content against every key's calls, and the structure. `durable`: 0, or the epoch to the end
   // of which a buffered tree was recovered.
   void judge(Pool& pool, Index<K>& index, std::string_view when, std::uint64_t durable = 0) {
+    std::vector<Call> all;
+    std::vector<Recovered> keys;
     for (std::uint32_t key = 0; key < kMostKeys; ++key) {
       std::vector<Call> calls;
       for (const auto& of_thread : calls_) {
         std::ranges::copy_if(of_thread, std::back_inserter(calls),
                              [key](const Call& call) { return call.key == key; });
       }
-      const bool was_there =
-          std::ranges::find(config_.program.preload, key) != config_.program.preload.end();
-      if (durable != 0) keep_durable(calls, durable);
+      const bool was_there = config_.program.begins_with(key);
       if (calls.empty() && !was_there) continue;
       const Lookup found = index.find(make_key<K>(key));
       const Held after = found ? Held(*found) : Held{};
@@ -356,16 +312,38 @@ class Concurrent final : Crasher {
         return fail(fmt::format("{}: find({}) answers '{}'", when, key,
                                 everleaf::to_string(found.outcome)));
       }
+      const bool changes = std::ranges::any_of(
+          calls, [](const Call& call) { return call.kind != Call::Kind::find; });
+      if (durable != 0 && changes) {
+        all.insert(all.end(), calls.begin(), calls.end());
+        keys.push_back({key, before, after});
+        continue;
+      }
       if (!has_order(calls, before, after)) {
         return fail(fmt::format("{}: key {} is {}, which no order of its calls explains", when, key,
                                 after ? fmt::format("{}", *after) : "absent"));
       }
+    }
+    if (!has_cut(all, keys, durable)) {
+      return fail(
+          fmt::format("{}: {}, which no order of the calls passes through at the end of "
+                      "epoch {}",
+                      when, show(keys), durable));
     }
     const auto report = pool.check();
     if (!report) return fail(fmt::format("{}: check: {}", when, report.error().message));
     if (!report->problems.empty()) {
       fail(fmt::format("{}: check: {}", when, report->problems.front()));
     }
+  }
+
+  static std::string show(std::span<const Recovered> keys) {
+    std::string text;
+    for (const Recovered& one : keys) {
+      text += fmt::format("{}key {} is {}", text.empty() ? "" : ", ", one.key,
+                          one.after ? fmt::format("{}", *one.after) : "absent");
+    }
+    return text;
   }
 
   [[nodiscard]] std::uint64_t history_hash() const {
@@ -379,6 +357,7 @@ class Concurrent final : Crasher {
         mix(call.invoked);
         mix(call.returned);
         mix(call.value + static_cast<std::uint64_t>(call.outcome) * 7919);
+        mix(call.first_epoch * 7919 + call.last_epoch);
       }
       mix(~std::uint64_t{0});
     }
@@ -399,9 +378,9 @@ class Concurrent final : Crasher {
   Scheduler scheduler_;
   PoolOptions options_;
   std::uint64_t bytes_ = pmem::kMinPoolBytes;
+  bool crashes_ = config_.crashes;
   bool quiet_ = true;
   std::uint64_t clock_ = 0;
-  std::uint64_t length_ = 1;
   std::vector<std::vector<Call>> calls_;
   std::unordered_set<std::uint64_t> seen_;
   ConcurrentReport report_;
@@ -409,11 +388,17 @@ class Concurrent final : Crasher {
 
 }  // namespace
 
+bool Program::begins_with(std::uint32_t key) const {
+  return std::ranges::find(preload, key) != preload.end() &&
+         std::ranges::find(removed, key) == removed.end();
+}
+
 std::string to_string(const Program& program) {
   std::string text;
   for (const std::uint32_t key : program.preload) {
     text += fmt::format("{}{}", text.empty() ? "" : ",", key);
   }
+  for (const std::uint32_t key : program.removed) text += fmt::format(",!{}", key);
   for (const auto& calls : program.threads) {
     text += '/';
     for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -430,7 +415,9 @@ std::optional<Program> parse_program(std::string_view text) {
   const auto parts = split(text, '/');
   for (const std::string_view key : split(parts.front(), ',')) {
     if (key.empty()) continue;
-    if (!number(key, program.preload.emplace_back())) return std::nullopt;
+    const bool removed = key.front() == '!';
+    auto& keys = removed ? program.removed : program.preload;
+    if (!number(key.substr(removed ? 1 : 0), keys.emplace_back())) return std::nullopt;
   }
   for (std::size_t i = 1; i < parts.size(); ++i) {
     auto& calls = program.threads.emplace_back();
@@ -449,52 +436,100 @@ std::optional<Program> parse_program(std::string_view text) {
   return program;
 }
 
+namespace {
+
+// The first key from this one on that is there before; itself if there is none.
+std::uint32_t next_there(const Program& program, std::uint32_t key) {
+  for (std::uint32_t at = key; at < key + 24; ++at) {
+    if (program.begins_with(at)) return at;
+  }
+  return key;
+}
+
+// Instead of what that thread does: it removes neighbours, of the last leaf or of another, which so
+// comes by every number of keys at which a tree may merge it.
+void remove_neighbours(Random& random, Program& program, unsigned thread) {
+  std::vector<std::uint32_t> there;
+  for (const std::uint32_t key : program.preload) {
+    if (program.begins_with(key)) there.push_back(key);
+  }
+  if (there.empty()) return;
+  std::size_t at = random.below(3) == 0 ? random.below(there.size()) : there.size() - 1;
+  auto& calls = program.threads[thread];
+  calls.clear();
+  while (calls.size() < 3 && at < there.size()) calls.push_back({Call::Kind::remove, there[at--]});
+}
+
+// Many full leaves side by side, and new keys in any of them: neighbours split at once.
+void fill_leaves(Random& random, Program& program) {
+  constexpr std::uint32_t kKeys = 30;
+  program.preload.clear();
+  program.removed.clear();
+  for (std::uint32_t key = 1; key <= kKeys; ++key) program.preload.push_back(key * 2);
+  for (auto& calls : program.threads) {
+    for (Call& call : calls) {
+      if (call.kind == Call::Kind::tick) continue;
+      const auto key = static_cast<std::uint32_t>(random.below(kKeys) * 2 + 1);
+      call = {Call::Kind::insert, key, call.value};
+    }
+  }
+}
+
+}  // namespace
+
 Program make_program(std::uint64_t seed, unsigned threads, bool ticks) {
   Random random(seed);
   Program program;
   // Rising keys fill leaves, and the last leaf has few: unlinking and splitting are near.
   const std::uint64_t preload = random.below(21);
   for (std::uint32_t key = 0; key < preload; ++key) program.preload.push_back(key * 2 + 2);
+  // In half of the programs leaves are large enough to be split, and nearly empty.
+  if (random.below(2) == 0) {
+    for (const std::uint32_t key : program.preload) {
+      if (random.below(6) != 0) program.removed.push_back(key);
+    }
+  }
   std::uint64_t value = 1;
   const std::uint64_t last = preload * 2;
   const std::uint64_t around =
       random.below(2) == 0 ? last - std::min<std::uint64_t>(last, 6) : random.below(last + 2);
+  // Most calls meet at these: new keys and old ones, near each other and anywhere.
+  std::array<std::uint32_t, 4> met{};
+  for (std::size_t i = 0; i < met.size(); ++i) {
+    const auto at =
+        static_cast<std::uint32_t>(i < 2 ? around + random.below(8) : random.below(last + 2));
+    met.at(i) = i % 2 == 0 ? at | 1U : next_there(program, at & ~1U);
+  }
   constexpr std::array kKinds{Call::Kind::insert, Call::Kind::insert, Call::Kind::remove,
                               Call::Kind::remove, Call::Kind::upsert, Call::Kind::update,
                               Call::Kind::find,   Call::Kind::scan};
-  for (unsigned thread = 0; thread < threads; ++thread) {
+  // A clock of its own steps once while a writer is in the middle of a call, and then waits for it.
+  const std::uint64_t clock = ticks && random.below(2) == 0 ? random.below(threads + 1) : kNobody;
+  for (unsigned thread = 0; thread <= threads; ++thread) {
+    if (thread == clock) program.threads.emplace_back(2 + random.below(2), Call{Call::Kind::tick});
+    if (thread == threads) break;
     auto& calls = program.threads.emplace_back();
     for (std::uint64_t i = 0; i <= random.below(3); ++i) {
       const Call::Kind kind = kKinds.at(random.below(kKinds.size()));
+      const bool grows = kind == Call::Kind::insert;
+      const bool shrinks = kind == Call::Kind::remove;
       auto key = static_cast<std::uint32_t>(around + random.below(8));
-      // Insertions of new keys and removals of old ones, most of the time.
-      if (random.below(8) != 0) key = kind == Call::Kind::insert ? key | 1U : key & ~1U;
+      if (random.below(4) != 0) {
+        const std::size_t pick = random.below(met.size());
+        key = met.at(grows ? pick & ~std::size_t{1} : shrinks ? pick | 1 : pick);
+      } else if (random.below(8) != 0) {
+        // Insertions of new keys and removals of old ones.
+        key = grows ? key | 1U : key & ~1U;
+      }
       calls.push_back({kind, key, value++});
-      if (ticks && random.below(2) == 0) calls.push_back({Call::Kind::tick});
+      if (ticks && clock == kNobody && random.below(2) == 0) {
+        calls.push_back({Call::Kind::tick});
+      }
     }
   }
+  if (seed % 4 == 3) remove_neighbours(random, program, clock == 0 ? 1 : 0);
+  if (seed % 8 == 5) fill_leaves(random, program);
   return program;
-}
-
-std::string to_string(const std::vector<Switch>& switches) {
-  std::string text;
-  for (const Switch& one : switches) {
-    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", one.at, one.to);
-  }
-  return text;
-}
-
-std::optional<std::vector<Switch>> parse_switches(std::string_view text) {
-  std::vector<Switch> switches;
-  if (text.empty()) return switches;
-  for (const std::string_view word : split(text, ',')) {
-    const auto sides = split(word, ':');
-    Switch& one = switches.emplace_back();
-    if (sides.size() != 2 || !number(sides[0], one.at) || !number(sides[1], one.to)) {
-      return std::nullopt;
-    }
-  }
-  return switches;
 }
 
 ConcurrentReport run_concurrent(const ConcurrentConfig& config) {

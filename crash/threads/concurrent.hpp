@@ -9,16 +9,19 @@
 #include <vector>
 
 #include "run.hpp"
+#include "threads/explore.hpp"
 #include "threads/history.hpp"
-#include "threads/scheduler.hpp"
 
 namespace everleaf::crash {
 
 struct Program {
-  std::vector<std::uint32_t> preload;  // numbers of keys that are there before, value 1000 + key
+  std::vector<std::uint32_t> preload;  // numbers of keys that are inserted before, value 1000 + key
+  std::vector<std::uint32_t> removed;  // and then removed again: leaves with few keys
   std::vector<std::vector<Call>> threads;  // kind, key and value of each call
+
+  [[nodiscard]] bool begins_with(std::uint32_t key) const;
 };
-// "4,5,6/i7=1,r4/f7": preloaded keys, then the calls of each thread.
+// "4,5,6,!5/i7=1,r4/f7": preloaded keys, those that go again, then the calls of each thread.
 std::string to_string(const Program& program);
 std::optional<Program> parse_program(std::string_view text);
 // Threads that meet in one leaf or in neighbours, some of them full or nearly empty.
@@ -30,10 +33,12 @@ struct ConcurrentConfig {
   KeyType keys = KeyType::u64;
   Domain domain = Domain::memory;
   Program program;
-  unsigned preemptions = 2;    // schedules with so many are all tried, as far as the time allows
+  // Schedules with so many are all tried, as far as the time allows; who begins is not one of them.
+  unsigned preemptions = 2;
   unsigned random_runs = 100;  // and then so many with random priorities
   std::uint64_t seed = 1;
   bool crashes = true;
+  std::uint64_t most = 2000;  // executions of a crash point, then the rest of its choices is left
   std::optional<SiteId> dropped;
   std::optional<std::vector<Switch>> replay;
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
@@ -44,6 +49,7 @@ struct ConcurrentReport {
   std::uint64_t crash_points = 0;  // that were not met in the same state before
   std::uint64_t executions = 0;
   std::uint64_t sampled = 0;  // crash points that were not followed to their end
+  std::uint64_t merged = 0;   // stores that were not told apart
   bool complete = true;       // all schedules up to the preemption bound were run
   std::string failure;
   std::vector<Switch> switches;  // of the failing schedule
@@ -52,8 +58,5 @@ struct ConcurrentReport {
 };
 
 ConcurrentReport run_concurrent(const ConcurrentConfig& config);
-
-std::string to_string(const std::vector<Switch>& switches);
-std::optional<std::vector<Switch>> parse_switches(std::string_view text);
 
 }  // namespace everleaf::crash

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -73,7 +74,101 @@ class Search {
   std::set<std::pair<std::uint32_t, Held>> seen_;
 };
 
+// The same over all keys, with the recovered state on the way. Both a call that only reads and the
+// cut are taken as soon as they can be: neither takes a choice away from what comes later.
+class CutSearch {
+ public:
+  CutSearch(std::span<const Call> calls, std::span<const Recovered> keys, std::uint64_t durable)
+      : calls_(calls), durable_(durable) {
+    for (const Recovered& one : keys) {
+      keys_.push_back(one.key);
+      before_.push_back(one.before);
+      after_.push_back(one.after);
+    }
+  }
+  bool run() { return run(0, before_, false); }
+
+ private:
+  using State = std::vector<Held>;
+
+  [[nodiscard]] Held& held_of(State& state, const Call& call) const {
+    const auto at = std::ranges::find(keys_, call.key) - keys_.begin();
+    return state[static_cast<std::size_t>(at)];
+  }
+
+  bool run(std::uint32_t taken, State state, bool cut) {
+    while (const auto read = free_read(taken, state)) taken |= *read;
+    cut = cut || (state == after_ && durable_are_in(taken));
+    if (cut && ends(taken)) return true;
+    if (!seen_.insert({taken, state, cut}).second) return false;
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      if (!next(taken, i)) continue;
+      const Call& call = calls_[i];
+      const Effect effect = effect_of(call, held_of(state, call));
+      const bool changes = call.kind != Call::Kind::find && effect.outcome == Outcome::done;
+      if (!explains(call, effect) || (changes && !cut && call.first_epoch > durable_)) continue;
+      State then = state;
+      held_of(then, call) = effect.held;
+      if (run(taken | std::uint32_t{1} << i, std::move(then), cut)) return true;
+    }
+    return false;
+  }
+
+  // A call that returned and changes nothing, and fits here.
+  std::optional<std::uint32_t> free_read(std::uint32_t taken, State& state) const {
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      const Call& call = calls_[i];
+      if (call.returned == Call::kPending || !next(taken, i)) continue;
+      const Held& held = held_of(state, call);
+      const Effect effect = effect_of(call, held);
+      if (effect.held == held && explains(call, effect)) return std::uint32_t{1} << i;
+    }
+    return std::nullopt;
+  }
+
+  static bool explains(const Call& call, const Effect& effect) {
+    if (call.returned == Call::kPending) return true;
+    if (effect.outcome != call.outcome) return false;
+    return call.kind != Call::Kind::find || !effect.held || *effect.held == call.value;
+  }
+
+  // Not taken yet, and nobody unfinished precedes it.
+  [[nodiscard]] bool next(std::uint32_t taken, std::size_t i) const {
+    if ((taken >> i & 1) != 0) return false;
+    for (std::size_t j = 0; j < calls_.size(); ++j) {
+      if ((taken >> j & 1) == 0 && calls_[j].returned < calls_[i].invoked) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] bool durable_are_in(std::uint32_t taken) const {
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      const Call& call = calls_[i];
+      const bool changed = call.kind != Call::Kind::find && call.outcome == Outcome::done &&
+                           call.returned != Call::kPending;
+      if ((taken >> i & 1) == 0 && changed && call.last_epoch <= durable_) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] bool ends(std::uint32_t taken) const {
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      if ((taken >> i & 1) == 0 && calls_[i].returned != Call::kPending) return false;
+    }
+    return true;
+  }
+
+  std::span<const Call> calls_;
+  const std::uint64_t durable_;
+  std::vector<std::uint32_t> keys_;
+  State before_;
+  State after_;
+  std::set<std::tuple<std::uint32_t, State, bool>> seen_;
+};
+
 }  // namespace
+
+bool has_cut(std::span<const Call> calls, std::span<const Recovered> keys, std::uint64_t durable) {
+  return CutSearch(calls, keys, durable).run();
+}
 
 bool has_order(std::span<const Call> calls, Held before, Held after) {
   return Search(calls, after).run(0, before);

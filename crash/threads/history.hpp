@@ -1,5 +1,7 @@
 // What threads asked and were told, and whether some order of it makes sense: linearizability key
-// by key (Herlihy, Wing 1990; keys of a map are independent objects), with a crash at the end.
+// by key (Herlihy, Wing 1990; keys of a map are independent objects), with a crash at the end. What
+// a buffered tree is recovered to is judged over all keys at once: it is the state in the middle of
+// an order (Izraelevitz and others, DISC 2016).
 #pragma once
 
 #include <cstdint>
@@ -34,6 +36,17 @@ using Held = std::optional<std::uint64_t>;
 // Whether the calls, all of one key, have an order that respects time, begins with `before` and
 // ends with `after`. A pending call may have happened, or not. At most 20 calls.
 bool has_order(std::span<const Call> calls, Held before, Held after);
+
+// Of a key: what it held before all calls, and what a crash left.
+struct Recovered {
+  std::uint32_t key;
+  Held before;
+  Held after;
+};
+// Whether calls of all keys, each of them named, have an order that respects time, explains every
+// answer and passes through the recovered state: after every change that had ended in epochs up to
+// `durable`, before every one that began later. At most 32 calls.
+bool has_cut(std::span<const Call> calls, std::span<const Recovered> keys, std::uint64_t durable);
 
 // "insert(3, 7) -> done [4, 9]"
 std::string to_string(const Call& call);

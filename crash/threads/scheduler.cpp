@@ -88,8 +88,10 @@ void Scheduler::enter() {
   self.decide();
 }
 
-Trace Scheduler::run(std::span<const Body> bodies, Policy& policy, std::uint64_t most_points) {
+Trace Scheduler::run(std::span<const Body> bodies, Policy& policy, std::uint64_t most_points,
+                     std::optional<Switch> parked) {
   bodies_ = bodies;
+  parked_ = parked;
   policy_ = &policy;
   most_points_ = most_points;
   trace_ = {};
@@ -121,8 +123,13 @@ Trace Scheduler::run(std::span<const Body> bodies, Policy& policy, std::uint64_t
     base::detail::current_slot = base::kNoSlot;
     ::swapcontext(&home_->context, &fibers_[first]->context);
   }
-  base::detail::current_slot = home_->slot;
   active_ = outer;
+  // Of threads that did not end.
+  for (unsigned i = 0; i < threads_; ++i) {
+    base::detail::current_slot = std::exchange(fibers_[i]->slot, base::kNoSlot);
+    base::detail::give_back_slot();
+  }
+  base::detail::current_slot = home_->slot;
   current_ = kNobody;
   return std::move(trace_);
 }
@@ -148,6 +155,7 @@ void Scheduler::hand_over(unsigned to) noexcept {
 void Scheduler::give_up(std::string why) noexcept {
   trace_.stuck = std::move(why);
   const unsigned last = std::exchange(current_, kNobody);
+  fibers_[last]->slot = base::detail::current_slot;
   ::swapcontext(&fibers_[last]->context, &home_->context);
 }
 
@@ -188,6 +196,7 @@ void Scheduler::point() noexcept {
     give_up("no end after " + std::to_string(trace_.points) + " steps");
     return;
   }
+  if (parked_ && parked_->to == current_ && parked_->at <= trace_.points) return park();
   decide();
 }
 

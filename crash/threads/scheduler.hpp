@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -81,7 +82,9 @@ class Scheduler {
 
   // Runs the bodies to their ends, or until they are stuck; then their fibers are abandoned, and
   // what they held is lost: the caller throws away the objects that they used.
-  Trace run(std::span<const Body> bodies, Policy& policy, std::uint64_t most_points);
+  // `parked`: the thread is stopped for ever at the first of its points from that one on.
+  Trace run(std::span<const Body> bodies, Policy& policy, std::uint64_t most_points,
+            std::optional<Switch> parked = {});
 
   // The scheduler whose fiber runs now, or null.
   [[nodiscard]] static Scheduler* active() noexcept { return active_; }
@@ -125,6 +128,7 @@ class Scheduler {
   Policy* policy_ = nullptr;
   Trace trace_;
   std::uint64_t most_points_ = 0;
+  std::optional<Switch> parked_;
   std::uint64_t quiet_ = 0;  // points since a thread did something else than wait
   unsigned current_ = kNobody;
   unsigned threads_ = 0;

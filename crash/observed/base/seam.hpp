@@ -11,6 +11,8 @@ void lock(const void* mutex, bool& held) noexcept;
 void unlock(const void* mutex, bool& held) noexcept;
 void wait(unsigned round) noexcept;
 void reads_discarded() noexcept;
+void durable(bool begins) noexcept;
+void reached(const char* path) noexcept;
 void verify_over(const void* from, std::size_t bytes) noexcept;
 void verify_begin() noexcept;
 void verify_end(bool whole) noexcept;
@@ -38,6 +40,18 @@ inline std::uint64_t now_ns() noexcept {
 
 inline void reads_discarded() noexcept {
   crash::seam::reads_discarded();
+}
+
+class Durable {
+ public:
+  Durable() noexcept { crash::seam::durable(true); }
+  Durable(const Durable&) = delete;
+  Durable& operator=(const Durable&) = delete;
+  ~Durable() { crash::seam::durable(false); }
+};
+
+inline void reached(const char* path) noexcept {
+  crash::seam::reached(path);
 }
 
 class Verification {

@@ -1,0 +1,28 @@
+// Jobs in processes of their own: what they try may end one, and each core has one.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+namespace everleaf::crash {
+
+struct Ended {
+  std::string answer;   // what the job returned
+  std::string printed;  // its standard output
+  std::string died;     // how the process ended, if not by an answer
+};
+
+struct Jobs {
+  std::size_t count = 0;
+  unsigned at_once = 1;
+  double processor_seconds = 0;                 // more of them end a process; 0: any number
+  std::function<std::string(std::size_t)> run;  // in its process
+  std::function<bool(std::size_t, const Ended&)>
+      ended;  // here; false: end all that run, begin none
+};
+
+// Begins them in their order. Standard error of the jobs goes where that of this process goes.
+void in_processes(const Jobs& jobs);
+
+}  // namespace everleaf::crash

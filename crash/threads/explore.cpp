@@ -1,0 +1,107 @@
+#include "threads/explore.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/thread_slot.hpp"
+#include "threads/text.hpp"
+#include "workload.hpp"
+
+namespace everleaf::crash {
+
+// A schedule's children have one more preemption, behind its last.
+void Explorer::bounded(const Run& run) {
+  std::vector<std::vector<Switch>> open{{}};
+  for (unsigned first = 1; first < what_.threads; ++first) open.push_back({{0, first}});
+  std::size_t next = 0;  // breadth first, so that few preemptions come first
+  // Of those with the most preemptions any comes next: there may be no time for all.
+  Random random(what_.seed);
+  const auto is_last = [this](const std::vector<Switch>& one) {
+    const std::size_t beginning = !one.empty() && one.front().at == 0 ? 1 : 0;
+    return one.size() - beginning == what_.preemptions;
+  };
+  while (next < open.size()) {
+    if (std::chrono::steady_clock::now() > what_.deadline) {
+      complete_ = false;
+      return;
+    }
+    if (is_last(open[next])) std::swap(open[next], open[next + random.below(open.size() - next)]);
+    const std::vector<Switch> switches = std::move(open[next++]);
+    Replay policy(switches);
+    Trace trace;
+    if (!run(policy, trace)) {
+      failing_ = switches;
+      return;
+    }
+    length_ = std::max(length_, trace.points);
+    if (is_last(switches)) continue;
+    const std::uint64_t from = switches.empty() ? 1 : switches.back().at + 1;
+    for (std::uint64_t point = from; point < trace.choices.size(); ++point) {
+      const unsigned others = trace.choices[point] & 0xFFU;
+      for (unsigned thread = 0; thread < what_.threads; ++thread) {
+        if ((others >> thread & 1) == 0) continue;
+        open.push_back(switches);
+        open.back().push_back({point, thread});
+      }
+    }
+  }
+}
+
+void Explorer::at_random(const Run& run) {
+  for (unsigned i = 0; i < what_.random_runs && failing_.empty(); ++i) {
+    if (std::chrono::steady_clock::now() > what_.deadline) return;
+    RandomPriorities policy(what_.seed * 1000 + i, what_.threads, length_, 3);
+    Trace trace;
+    if (run(policy, trace)) continue;
+    failing_ = switches_of(trace);
+    return;
+  }
+}
+
+std::vector<Switch> switches_of(const Trace& trace) {
+  std::vector<Switch> switches;
+  for (std::uint64_t point = 0; point < trace.choices.size(); ++point) {
+    const auto who = static_cast<unsigned>(trace.choices[point] >> 8);
+    const unsigned before =
+        point == 0 ? kNobody : static_cast<unsigned>(trace.choices[point - 1] >> 8);
+    if (who != before) switches.push_back({point, who});
+  }
+  return switches;
+}
+
+std::string to_string(const std::vector<Switch>& switches) {
+  std::string text;
+  for (const Switch& one : switches) {
+    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", one.at, one.to);
+  }
+  return text;
+}
+
+std::optional<std::vector<Switch>> parse_switches(std::string_view text) {
+  std::vector<Switch> switches;
+  if (text.empty()) return switches;
+  for (const std::string_view word : split(text, ',')) {
+    const auto sides = split(word, ':');
+    Switch& one = switches.emplace_back();
+    if (sides.size() != 2 || !number(sides[0], one.at) || !number(sides[1], one.to)) {
+      return std::nullopt;
+    }
+  }
+  return switches;
+}
+
+void take_slots(std::size_t threads) {
+  std::vector<unsigned> taken{base::thread_slot()};
+  for (std::size_t thread = 0; thread < threads; ++thread) {
+    base::detail::current_slot = base::kNoSlot;
+    taken.push_back(base::thread_slot());
+  }
+  for (; taken.size() > 1; taken.pop_back()) {
+    base::detail::current_slot = taken.back();
+    base::detail::give_back_slot();
+  }
+  base::detail::current_slot = taken.front();
+}
+
+}  // namespace everleaf::crash

@@ -1,0 +1,93 @@
+// Threads that sleep at the worst places of src/pmwcas (its README: Helping, The decision).
+#include "threads/words.hpp"
+
+namespace everleaf::crash {
+namespace {
+
+constexpr const char* kMarker = "W3: a marker goes on";
+constexpr const char* kAbout = "W3: a helper is about to install";
+constexpr const char* kInstall = "W3: a helper's install";
+constexpr const char* kFailed = "W5: failed";
+constexpr const char* kSucceeded = "W5: succeeded";
+constexpr const char* kTaken = "W3: a marker is taken away";
+
+}  // namespace
+
+std::vector<WordsStory> word_stories() {
+  return {
+      // The owner sleeps behind his first marker.
+      {"0,0/0:+1+1:+1/0:+1+1:+1", {{0, kMarker}, {1, kEnd}}, kInstall},
+      {"0,0/0:+1+1:+1/0:+1+1:+1",
+       {{0, kMarker}, {1, kInstall}, {0, kEnd}},
+       "W3: an install goes on"},
+      // The blocker's second word is held by a third.
+      {"0,0,0/1:+1+2:+1/0:+1+1:+1/0:+1",
+       {{0, kMarker}, {1, kMarker}, {2, kEnd}},
+       "helping: a blocker is blocked"},
+      // A helper sleeps before his install until the operation is over and the word is as it was.
+      {"0,0,0/0:=+1:=,2:+1,2:+1/0:+1+1:+1/1:=,2:=",
+       {{0, kMarker}, {1, kAbout}, {0, kCall}, {2, kEnd}, {1, kEnd}, {0, kEnd}},
+       "W3: an install is taken away"},
+      // And again behind it, while the owner makes an end of his operation.
+      {"0,0,0/0:=+1:=,2:+1,2:+1,2:+1/0:+1+1:+1/1:=,2:=",
+       {{0, kMarker}, {1, kAbout}, {0, kCall}, {2, kEnd}, {1, kInstall}, {0, kEnd}},
+       "W6: an install stands there"},
+      // One who saw it go on completes it late: another install, or marker, must not be his.
+      {"0,0,0/0:=+1:=,2:+1,2:+1,2:+1/0:+1+1:+1/0:+1",
+       {{0, kMarker},
+        {1, kAbout},
+        {2, kMarker},
+        {0, kCall},
+        {0, kCall},
+        {0, kCall},
+        {1, kTaken},
+        {2, kEnd},
+        {0, kEnd}},
+       kAbout},
+      {"0,0,0/0:=+1:=,2:+1,2:+1,2:+1/0:+1+1:+1/1:=,2:=/0:+1",
+       {{0, kMarker},
+        {1, kAbout},
+        {0, kCall},
+        {2, kEnd},
+        {1, kInstall},
+        {3, "W3: an install is taken away"},
+        {0, kEnd},
+        {3, kEnd}},
+       "W3: an install is taken away"},
+      // A slow decider calls failed what has all its words by then.
+      {"0,0/0:0>1+1:0>1/0:+1/1:0>5,1:5>0",
+       {{2, kCall},
+        {0, kMarker},
+        {1, kFailed},
+        {2, kEnd},
+        {0, kSucceeded},
+        {1, "helping: decided"},
+        {0, kEnd}},
+       kFailed},
+      // The same, and a helper who saw it undecided sleeps before he makes an install a reference.
+      {"0,0,0/0:0>1+1:0>1,2:+1,2:+1,2:+1/0:+1/1:0>5,1:5>0/0:+1",
+       {{2, kCall},
+        {0, kMarker},
+        {1, kFailed},
+        {2, kEnd},
+        {3, "W3: an install goes on"},
+        {1, "helping: decided"},
+        {0, kEnd},
+        {3, kEnd}},
+       "W6: an install stands there"},
+      // One thread: a descriptor is used again, by an operation with other blocks.
+      {"b,b,1/1:-,2:+1+0:b+1:b,1:b,2:+1+1:-,1:b+0:-,0:b", {{0, kEnd}}, {}},
+      // A thread ends; what it flushed is made durable by who inherits its slot.
+      {"b,0/0:-/1:+1,1:+1,1:+1", {{0, kEnd}, {1, kEnd}}, {}},
+  };
+}
+
+WordsConfig config_of(const WordsStory& story, Domain domain) {
+  WordsConfig config;
+  config.program = *parse_words(story.program);
+  config.steps = story.steps;
+  config.domain = domain;
+  return config;
+}
+
+}  // namespace everleaf::crash

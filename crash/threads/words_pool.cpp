@@ -1,0 +1,147 @@
+#include "words_pool.hpp"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "pmem/format.hpp"
+
+namespace everleaf::crash {
+namespace {
+
+constexpr std::size_t kWordsAt = 8;  // a line behind the home's start
+constexpr std::size_t kBlockWords = pmem::kLine / sizeof(pmem::Word);
+
+}  // namespace
+
+WordsPool::WordsPool(std::unique_ptr<pmem::PoolFile> file)
+    : file_(std::move(file)),
+      heap_(*file_),
+      redo_(file_->medium()),
+      grace_([this](Offset block) { heap_.recycle(block); }) {}
+
+std::unique_ptr<WordsPool> WordsPool::create(File file, const std::vector<Word>& values,
+                                             Word blocks) {
+  if (!file) return nullptr;
+  std::unique_ptr<WordsPool> pool(new WordsPool(std::move(*file)));
+  return pool->make(values, blocks) && pool->start() ? std::move(pool) : nullptr;
+}
+
+Result<std::unique_ptr<WordsPool>> WordsPool::open(File file) {
+  if (!file) return std::unexpected(file.error());
+  std::unique_ptr<WordsPool> pool(new WordsPool(std::move(*file)));
+  if (auto started = pool->start(); !started) return std::unexpected(started.error());
+  return pool;
+}
+
+bool WordsPool::make(const std::vector<Word>& values, Word blocks) {
+  const std::size_t bytes = (kWordsAt + values.size()) * sizeof(Word);
+  const Offset home = heap_.reserve((bytes + pmem::kLine - 1) / pmem::kLine * pmem::kLine);
+  const Offset table = heap_.reserve(sizeof(pmwcas::TableAt));
+  if (home == 0 || table == 0) return false;
+  alloc::Redo record;
+  for (std::size_t i = 0; i < sizeof(pmwcas::TableAt) / sizeof(Word); ++i) {
+    medium().store(medium().at<Word>(table) + i, 0);
+  }
+  if (!fill_unused()) return false;
+  auto* const words = medium().at<Word>(home);
+  medium().store(words, table);
+  medium().store(words + 1, values.size());
+  medium().store(words + 2, blocks);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Offset block = (blocks >> i & 1) != 0 ? new_block() : 0;
+    if (block != 0 && !heap_.activate(record, block)) return false;
+    medium().store(words + kWordsAt + i, block != 0 ? block : values[i]);
+  }
+  medium().flush(words, bytes);
+  if (!medium().persist(medium().at(table), sizeof(pmwcas::TableAt))) return false;
+  if (!heap_.activate(record, home) || !heap_.activate(record, table)) return false;
+  record.store(pmem::kDirectoryAt, home);
+  return redo_.commit(record) == Outcome::done;
+}
+
+// Memory that lanes are made of later has been used before.
+bool WordsPool::fill_unused() {
+  std::array<Offset, 8> blocks{};
+  for (Offset& block : blocks) {
+    block = heap_.reserve(sizeof(pmwcas::LaneAt));
+    if (block == 0) return false;
+    auto* const words = medium().at<Word>(block);
+    for (std::size_t i = 0; i < sizeof(pmwcas::LaneAt) / sizeof(Word); ++i) {
+      medium().store(words + i, ~Word{0});
+    }
+    if (!medium().persist(words, sizeof(pmwcas::LaneAt))) return false;
+  }
+  for (const Offset block : blocks) heap_.recycle(block);
+  return true;
+}
+
+Result<void> WordsPool::start() {
+  if (auto replayed = redo_.recover(); !replayed) return std::unexpected(replayed.error());
+  home_ = pmem::load(medium().at<Word>(pmem::kDirectoryAt));
+  const std::size_t words = heap_.allocated_bytes(home_) / sizeof(Word);
+  if (words < kWordsAt) return std::unexpected(Error{Code::corrupt, "no home"});
+  const auto* const home = medium().at<Word>(home_);
+  table_ = pmem::load(home);
+  count_ = pmem::load(home + 1);
+  blocks_ = pmem::load(home + 2);
+  if (count_ > words - kWordsAt) return std::unexpected(Error{Code::corrupt, "too many words"});
+  words_ = std::make_unique<pmwcas::DescriptorPool>(medium(), heap_, redo_, grace_, table_);
+  return words_->recover();
+}
+
+WordsPool::Word* WordsPool::word(std::size_t index) {
+  return medium().at<Word>(home_) + kWordsAt + index;
+}
+
+WordsPool::Word WordsPool::value(std::size_t index) {
+  const alloc::Grace::Pin pin(grace_);
+  return words_->read(word(index));
+}
+
+std::vector<WordsPool::Word> WordsPool::values() {
+  std::vector<Word> all;
+  for (std::size_t i = 0; i < count_; ++i) all.push_back(value(i));
+  return all;
+}
+
+WordsPool::Offset WordsPool::new_block() {
+  const Offset block = heap_.reserve(pmem::kLine);
+  if (block == 0) return 0;
+  auto* const words = medium().at<Word>(block);
+  for (std::size_t i = 0; i < kBlockWords; ++i) medium().store(words + i, block);
+  medium().flush(words, pmem::kLine);
+  return block;
+}
+
+std::string WordsPool::problem() {
+  std::vector<Offset> reachable{home_};
+  words_->for_each_block([&](Offset at, std::size_t) { reachable.push_back(at); });
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Word raw = pmem::load(word(i));
+    if ((raw & pmwcas::kControl) != 0) return "word " + std::to_string(i) + " holds a reference";
+    if (!names_block(i) || raw == 0) continue;
+    reachable.push_back(raw);
+    const bool block = raw % sizeof(Word) == 0 && medium().contains(raw, pmem::kLine);
+    for (std::size_t part = 0; block && part < kBlockWords; ++part) {
+      if (pmem::load(medium().at<Word>(raw) + part) != raw)
+        return "the block of word " + std::to_string(i) + " is not as it was filled";
+    }
+  }
+  std::vector<Offset> allocated;
+  std::vector<std::string> problems;
+  heap_.for_each_allocated([&](Offset at, std::size_t) { allocated.push_back(at); }, &problems);
+  if (!problems.empty()) return problems.front();
+  std::ranges::sort(reachable);
+  std::ranges::sort(allocated);
+  const auto twice = std::ranges::adjacent_find(reachable);
+  if (twice != reachable.end()) return "owned twice: the block at " + std::to_string(*twice);
+  std::vector<Offset> odd;
+  std::ranges::set_symmetric_difference(reachable, allocated, std::back_inserter(odd));
+  if (odd.empty()) return {};
+  const bool leak = std::ranges::binary_search(allocated, odd.front());
+  return (leak ? "a leak: the block at " : "named, but free: the block at ") +
+         std::to_string(odd.front());
+}
+
+}  // namespace everleaf::crash

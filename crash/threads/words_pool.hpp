@@ -1,0 +1,71 @@
+// A pool with words and nothing else in it: the smallest owner of src/pmwcas, for its tests.
+//
+// Its first block, the home, holds the offset of the operations' table, how many words there are,
+// which of them name blocks, and the words. Nothing in it is inline that touches the pool: the
+// crash checker compiles words_pool.cpp with hooks, and its own code without.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "alloc/grace.hpp"
+#include "alloc/heap.hpp"
+#include "alloc/redo_log.hpp"
+#include "pmem/pool_file.hpp"
+#include "pmwcas/pmwcas.hpp"
+
+namespace everleaf::crash {
+
+class WordsPool {
+ public:
+  using Offset = pmem::Offset;
+  using Word = pmem::Word;
+  using File = Result<std::unique_ptr<pmem::PoolFile>>;
+
+  // `blocks`: bit i, word i names a block or holds 0; it begins with a block. Null: no pool, or no
+  // space in it.
+  static std::unique_ptr<WordsPool> create(File file, const std::vector<Word>& values,
+                                           Word blocks = 0);
+  // Recovers.
+  static Result<std::unique_ptr<WordsPool>> open(File file);
+  WordsPool(const WordsPool&) = delete;
+  WordsPool& operator=(const WordsPool&) = delete;
+
+  [[nodiscard]] pmem::Medium& medium() { return file_->medium(); }
+  [[nodiscard]] alloc::Heap& heap() { return heap_; }
+  [[nodiscard]] alloc::Grace& grace() { return grace_; }
+  [[nodiscard]] pmwcas::DescriptorPool& words() { return *words_; }
+  [[nodiscard]] Offset table() const { return table_; }
+  [[nodiscard]] std::size_t count() const { return count_; }
+  [[nodiscard]] bool names_block(std::size_t index) const { return (blocks_ >> index & 1) != 0; }
+  [[nodiscard]] Word* word(std::size_t index);
+  [[nodiscard]] Word value(std::size_t index);
+  [[nodiscard]] std::vector<Word> values();
+
+  // A reserved block, filled and flushed; 0: no space.
+  [[nodiscard]] Offset new_block();
+
+  // What is allocated against what can be reached, and references that are left, while no operation
+  // is under way. Empty: fine.
+  [[nodiscard]] std::string problem();
+
+ private:
+  explicit WordsPool(std::unique_ptr<pmem::PoolFile> file);
+  bool make(const std::vector<Word>& values, Word blocks);
+  bool fill_unused();
+  Result<void> start();
+
+  std::unique_ptr<pmem::PoolFile> file_;
+  alloc::Heap heap_;
+  alloc::RedoLog redo_;
+  alloc::Grace grace_;
+  Offset home_ = 0;
+  Offset table_ = 0;
+  std::size_t count_ = 0;
+  Word blocks_ = 0;
+  std::unique_ptr<pmwcas::DescriptorPool> words_;
+};
+
+}  // namespace everleaf::crash
