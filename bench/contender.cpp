@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <map>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -61,10 +63,15 @@ class TreeStore {
   Counters counters() const { return pool_.counters(); }
   EpochInfo epochs() const { return pool_.epochs(); }
 
-  void memory_into(Measured& measured) const {
+  void memory_into(Measured& measured) {
     const Stats stats = index_.stats();
     measured.pool_bytes = stats.pool_bytes;
     measured.dram_bytes = stats.dram_bytes;
+    for (const auto& [name, now] : stats.more) {
+      std::uint64_t& before = before_[name];
+      measured.figures.push_back({name, now, static_cast<std::int64_t>(now - before)});
+      before = now;
+    }
   }
 
  private:
@@ -81,6 +88,7 @@ class TreeStore {
   File file_;
   Pool pool_;
   Index<K> index_;
+  std::map<std::string, std::uint64_t> before_;  // figures after the last phase
 };
 
 template <class K, class Map>
@@ -117,6 +125,7 @@ void merge_into(Measured& measured, std::span<const WorkerResult> results) {
     begin = std::min(begin, result.begin);
     end = std::max(end, result.end);
     measured.latency.merge(result.latency);
+    if (result.split) measured.split = measured.split.value_or(Split{}) += *result.split;
     // A refusal explains the run better than what followed from it.
     if (result.mistakes > 0 && (measured.mistakes == 0 || (result.refused && !measured.refused))) {
       measured.first_mistake = result.first_mistake;

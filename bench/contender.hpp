@@ -33,6 +33,13 @@ struct EpochShare {
   }
 };
 
+// Of what a tree counts itself (Stats::more).
+struct Figure {
+  std::string name;
+  std::uint64_t now = 0;    // after the phase
+  std::int64_t change = 0;  // in the phase
+};
+
 // What one run of one phase gave.
 struct Measured {
   double seconds = 0;    // wall time, the sync() at the end of a phase that writes included
@@ -41,12 +48,14 @@ struct Measured {
   std::uint64_t mistakes = 0;
   Mistake first_mistake;
   bool refused = false;
-  Counters counters;  // the phase's share; zero for rivals
+  Counters counters;           // the phase's share; zero for rivals
+  std::optional<Split> split;  // of all threads, without sync()
   EpochShare epochs;
   std::int64_t resident = 0;       // growth of the process' resident memory, in bytes
   std::int64_t resident_huge = 0;  // and of its part in huge pages
   std::uint64_t pool_bytes = 0;    // of the index after the phase
   std::uint64_t dram_bytes = 0;
+  std::vector<Figure> figures;
 };
 
 struct Identity {

@@ -1,17 +1,23 @@
 // everleaf-bench: measures trees and rivals side by side. What the figures mean: README.md here.
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "failure.hpp"
 #include "plan.hpp"
+#include "recovery.hpp"
 #include "report.hpp"
 #include "runner.hpp"
+#include "split.hpp"
 
 namespace everleaf::bench {
 namespace {
@@ -48,6 +54,12 @@ void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--scan-length", arguments.scan_length, "Entries of a scan")
       ->capture_default_str();
   app.add_option("--seed", arguments.seed, "Of keys and sequences")->capture_default_str();
+  app.add_flag("--recovery", arguments.recovery,
+               "Instead of phases: writers are killed --repeat times, and each open is timed");
+  app.add_flag(
+      "--split", arguments.split,
+      "Split the time of operations into traversal, leaf, pmwcas, flush, update; reading the clock "
+      "so often makes them slower");
 }
 
 [[noreturn]] void refuse_file(const std::string& path) {
@@ -65,10 +77,25 @@ void write_file(const std::string& path, const std::string& text) {
   if (!file) refuse_file(path);
 }
 
+// The ordinary library has no stopwatches, so that they cost it nothing.
+void hand_over_to_split(char** argv) {
+  const auto self = std::filesystem::read_symlink("/proc/self/exe");
+  const auto program = self.parent_path() / "everleaf-bench-split";
+  ::execv(program.c_str(), argv);
+  throw Failure(kExitIo,
+                fmt::format("--split: cannot run {}: {}", program.string(), std::strerror(errno)));
+}
+
 void measure(const Arguments& arguments) {
   const Plan plan = make_plan(arguments);
   check_specs(plan);
   if (!plan.json.empty()) check_writable(plan.json);
+  if (arguments.recovery) {
+    const std::vector<RecoveryRow> rows = measure_recovery(plan);
+    fmt::print("{}", recovery_table(plan, rows));
+    if (!plan.json.empty()) write_file(plan.json, recovery_json(plan, rows));
+    return;
+  }
   const Machine machine = describe_machine();
   const std::vector<Row> rows = run(plan);
   fmt::print("{}", to_table(plan, machine, rows));
@@ -81,6 +108,7 @@ int run_program(int argc, char** argv) {
   declare_options(app, arguments);
   try {
     app.parse(argc, argv);
+    if (arguments.split && !split_so_far()) hand_over_to_split(argv);
     measure(arguments);
     return 0;
   } catch (const CLI::ParseError& error) {

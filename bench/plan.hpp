@@ -80,6 +80,8 @@ struct Arguments {
   std::string keys = "u64";
   std::uint64_t scan_length = 100;
   std::uint64_t seed = 1;
+  bool split = false;
+  bool recovery = false;
 };
 
 struct Plan {

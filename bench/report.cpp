@@ -73,6 +73,16 @@ double rounded(double value) {
   return std::round(value * 1e4) / 1e4;
 }
 
+constexpr std::array kParts = {&Split::traversal, &Split::leaf, &Split::words, &Split::flush,
+                               &Split::update};
+constexpr std::array kShareNames = {"share_traversal", "share_leaf", "share_words", "share_flush",
+                                    "share_update"};
+
+double share_of(const Split& split, std::uint64_t Split::*part) {
+  return static_cast<double>(split.*part) /
+         static_cast<double>(std::max<std::uint64_t>(split.total(), 1));
+}
+
 using Json = nlohmann::ordered_json;
 
 Json optional_json(const std::optional<double>& value) {
@@ -102,6 +112,14 @@ void add_epochs(Json& json, const Row& row, const Plan& plan) {
   json["epoch_worst_ns"] = epochs.worst_ns > 0 ? Json(epochs.worst_ns) : Json(nullptr);
   json["epoch_steps"] = buffered ? Json(epochs.steps) : Json(nullptr);
   json["lines_per_op"] = buffered ? Json(rounded(per_op(epochs.lines, row))) : Json(nullptr);
+}
+
+// Null in the ordinary program.
+void add_split(Json& json, const Row& row) {
+  for (std::size_t i = 0; i < kParts.size(); ++i) {
+    json[kShareNames[i]] =
+        row.split ? Json(rounded(share_of(*row.split, kParts[i]))) : Json(nullptr);
+  }
 }
 
 Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
@@ -147,8 +165,16 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["words_per_op"] = per_op_json(row.counters.bytes_written / 8, row);
   json["heap_words_per_op"] = per_op_json(row.counters.heap_bytes_written / 8, row);
   add_epochs(json, row, plan);
+  add_split(json, row);
   json["pool_bytes_per_key"] = rounded(row.pool_bytes_per_key);
   json["dram_bytes_per_key"] = rounded(row.dram_bytes_per_key);
+  json["tree"] = row.identity.persistent ? Json::object() : Json(nullptr);
+  for (const Figure& figure : row.figures) {
+    json["tree"][figure.name] =
+        Json{{"now", figure.now},
+             {"change", figure.change},
+             {"per_op", static_cast<double>(figure.change) / static_cast<double>(row.ops)}};
+  }
   return json;
 }
 
@@ -195,10 +221,13 @@ constexpr std::array<std::string_view, 17> kTitles = {
     "phase",    "thr",      "index",    "Mops",       "range",     "cpu %",
     "rival x",  "1 thr x",  "p50 ns",   "p99 ns",     "p99.9 ns",  "max ns",
     "flush/op", "fence/op", "words/op", "pool B/key", "dram B/key"};
+// Behind them with --split.
+constexpr std::array<std::string_view, 5> kSplitTitles = {"traversal %", "leaf %", "pmwcas %",
+                                                          "flush %", "update %"};
 
 // Text columns to the left, numbers to the right.
 std::string align(const std::vector<std::vector<std::string>>& lines) {
-  std::vector<std::size_t> widths(kTitles.size());
+  std::vector<std::size_t> widths(lines[0].size());
   for (const auto& line : lines) {
     for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
   }
@@ -212,6 +241,16 @@ std::string align(const std::vector<std::vector<std::string>>& lines) {
     }
   }
   return text;
+}
+
+void add_split(std::vector<std::vector<std::string>>& lines, const std::vector<Row>& rows) {
+  lines[0].insert(lines[0].end(), kSplitTitles.begin(), kSplitTitles.end());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (const auto part : kParts) {
+      lines[i + 1].push_back(
+          rows[i].split ? fmt::format("{:.0f}", 100 * share_of(*rows[i].split, part)) : "-");
+    }
+  }
 }
 
 // 1,234,567 ns -> "1.235 ms"
@@ -340,6 +379,9 @@ std::string to_table(const Plan& plan, const Machine& machine, const std::vector
   text += describe_indexes(plan, rows) + "\n";
   std::vector<std::vector<std::string>> lines = {{kTitles.begin(), kTitles.end()}};
   for (const Row& row : rows) lines.push_back(table_line(row, rows, plan));
+  if (std::ranges::any_of(rows, [](const Row& row) { return row.split.has_value(); })) {
+    add_split(lines, rows);
+  }
   return text + align(lines);
 }
 

@@ -157,9 +157,13 @@ class Runner {
     row.counters.flushes += measured.counters.flushes;
     row.counters.fences += measured.counters.fences;
     row.epochs.add(measured.epochs);
+    if (measured.split && row.identity.persistent) {
+      row.split = row.split.value_or(Split{}) += *measured.split;
+    }
     const auto keys = static_cast<double>(std::max<std::uint64_t>(live.size(), 1));
     row.pool_bytes_per_key = static_cast<double>(measured.pool_bytes) / keys;
     row.dram_bytes_per_key = static_cast<double>(measured.dram_bytes) / keys;
+    row.figures = measured.figures;
     row.resident += entrant.resident;
     row.resident_huge += entrant.resident_huge;
   }

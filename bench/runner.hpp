@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,10 @@ struct Row {
   std::uint64_t latency_every = 1;  // one operation in so many was timed
   Counters counters;                // sums over all repeats
   EpochShare epochs;                // likewise; the worst of all
+  std::optional<Split> split;       // sums, too; none of rivals and in the ordinary program
   double pool_bytes_per_key = 0;    // after the phase, in the last repeat
   double dram_bytes_per_key = 0;
+  std::vector<Figure> figures;     // of the last repeat
   std::int64_t resident = 0;       // what the loads added to the resident memory, in bytes
   std::int64_t resident_huge = 0;  // and its part in huge pages
 };

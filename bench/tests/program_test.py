@@ -5,6 +5,7 @@ Usage: program_test.py PATH-TO-EVERLEAF-BENCH
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,14 +14,16 @@ import time
 import unittest
 
 PROGRAM = sys.argv.pop(1)
+SHARES = ["share_traversal", "share_leaf", "share_words", "share_flush", "share_update"]
 PHASES = ["load", "find", "update", "insert", "scan", "remove"]
 ROW_FIELDS = """
     index spec phase threads records ops repeat distribution keys scan_length seed domain emulated
     huge_pages mops mops_min mops_max cpu_share rival ratio_to_first_rival ratio_min ratio_max
     ratio_to_one_thread p50_ns p90_ns p99_ns p999_ns p9999_ns p99999_ns max_ns latency_every
     latency_samples flushes_per_op fences_per_op words_per_op heap_words_per_op epoch_ns
-    epoch_mean_ns epoch_worst_ns epoch_steps lines_per_op pool_bytes_per_key
-    dram_bytes_per_key""".split()
+    epoch_mean_ns epoch_worst_ns epoch_steps lines_per_op share_traversal share_leaf share_words
+    share_flush share_update
+    pool_bytes_per_key dram_bytes_per_key tree""".split()
 
 
 class Program(unittest.TestCase):
@@ -41,8 +44,28 @@ class Program(unittest.TestCase):
         with open(self.json, encoding="utf-8") as file:
             return json.load(file)["rows"], done.stdout
 
+    def test_recovery(self):
+        done = self.run_program("--dir", self.dir, "--json", self.json, "--recovery", "--index",
+                                "wbtree,bdtree,absl-btree", "--records", "500", "--threads", "1,2",
+                                "--domain", "process", "--repeat", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(os.listdir(self.dir), [], "pools are left behind")
+        with open(self.json, encoding="utf-8") as file:
+            rows = json.load(file)["recovery"]
+        self.assertEqual([(row["index"], row["threads"]) for row in rows],
+                         [("wbtree", 1), ("wbtree", 2), ("bdtree", 1), ("bdtree", 2)])
+        for row in rows:
+            self.assertGreaterEqual(row["size"], 500)
+            self.assertEqual(len(row["opened"]), 2)
+            for opened in row["opened"]:
+                self.assertGreater(opened["open_ns"], 0)
+        for wrong in (["--index", "absl-btree"], ["--domain", "volatile"]):
+            self.assertEqual(self.run_program("--recovery", "--records", "10", *wrong).returncode, 2)
+
     def check_row(self, row, records, ops):
         self.assertEqual(set(row), set(ROW_FIELDS))
+        for name in SHARES:
+            self.assertIsNone(row[name])
         self.assertEqual(row["ops"], records if row["phase"] == "load" else ops)
         self.assertEqual(row["records"], records)
         self.assertTrue(0 < row["mops_min"] <= row["mops"] <= row["mops_max"])
@@ -57,6 +80,11 @@ class Program(unittest.TestCase):
         self.assertEqual(row["domain"] == "volatile", rival)
         for name in ("epoch_ns", "epoch_steps", "lines_per_op"):
             self.assertEqual(row[name] is None, row["index"] != "bdtree")
+        self.assertEqual(row["tree"] is None, rival)
+        if row["index"].startswith("pbtree"):
+            visits = row["tree"]["wrong_child_visits"]
+            self.assertTrue(0 <= visits["change"] <= visits["now"])
+            self.assertAlmostEqual(visits["per_op"], visits["change"] / row["ops"])
         memory = "dram_bytes_per_key" if rival else "pool_bytes_per_key"
         self.assertGreater(row[memory], 0)
         if row["threads"] == 1:
@@ -151,6 +179,42 @@ class Program(unittest.TestCase):
                         self.assertIsNone(row["epoch_worst_ns"])
                     if row["phase"] != "find":
                         self.assertGreater(row["lines_per_op"], 0)
+
+    def test_split(self):
+        for domain in ("process", "memory"):
+            rows, table = self.measure(
+                "--split", "--records", "20000", "--workload", "load,find,remove", "--repeat", "2",
+                "--threads", "1,2", "--domain", domain, "--emulate")
+            self.assertIn("traversal %", table)
+            for row in rows:
+                with self.subTest(domain=domain, index=row["index"], phase=row["phase"]):
+                    shares = [row[name] for name in SHARES]
+                    if row["index"] == "absl-btree":
+                        self.assertEqual(shares, [None] * len(SHARES))
+                        continue
+                    self.assertAlmostEqual(sum(shares), 1, delta=0.0003)  # four digits each
+                    self.assertGreater(row["share_traversal"], 0)
+                    self.assertGreater(row["share_update"], 0)
+                    by_words = row["index"] == "bztree"
+                    self.assertEqual(row["share_leaf"] > 0, by_words)
+                    self.assertEqual(row["share_words"] > 0, by_words and row["phase"] != "find")
+                    # Buffered trees flush in a thread of their own.
+                    if row["fences_per_op"] >= 0.5:
+                        self.assertGreater(row["share_flush"], 0.01)
+                    elif row["phase"] == "find" or domain == "process":
+                        self.assertEqual(row["share_flush"], 0)
+            strict = [row for row in rows if row["index"] in ("wbtree", "pbtree", "bztree")]
+            self.assertEqual(sum(row["fences_per_op"] >= 0.5 for row in strict),
+                             12 if domain == "memory" else 0)
+
+    def test_split_needs_its_program(self):
+        alone = os.path.join(self.dir, "everleaf-bench")
+        shutil.copy(PROGRAM, alone)
+        done = subprocess.run([alone, "--split", "--records", "100"], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn(alone + "-split", done.stderr)
+        self.assertEqual(done.stdout, "")
 
     def test_bad_usage_is_2_and_names_the_word(self):
         for arguments, word in ((["--index", "oak"], "oak"),

@@ -20,6 +20,7 @@
 
 #include "histogram.hpp"
 #include "plan.hpp"
+#include "split.hpp"
 #include "workloads/keys.hpp"
 #include "workloads/random.hpp"
 
@@ -51,6 +52,7 @@ struct alignas(128) WorkerResult {
   Clock::time_point begin;
   Clock::time_point end;
   double cpu_seconds = 0;
+  std::optional<Split> split;
 };
 
 // Gaps are uniform in 1 .. 2 * every - 1, so that no period of the index (a split every n inserts)
@@ -96,6 +98,7 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
   Sampler sampler(job.sample_every, thread + 1);
   const std::size_t ops = job.sequence.size();
   const double cpu_begin = thread_cpu_seconds();
+  const std::optional<Split> split_begin = split_so_far();
   result.begin = Clock::now();
   for (std::size_t i = thread; i < ops; i += job.threads) {
     const bool timed = sampler.due();
@@ -116,6 +119,7 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
     }
   }
   result.end = Clock::now();
+  if (split_begin) result.split = *split_so_far() - *split_begin;
   result.cpu_seconds = thread_cpu_seconds() - cpu_begin;
 }
 

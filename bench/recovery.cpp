@@ -1,0 +1,239 @@
+#include "recovery.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include <everleaf/index.hpp>
+#include <everleaf/pool.hpp>
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "failure.hpp"
+#include "report.hpp"
+#include "scratch.hpp"
+#include "workloads/keys.hpp"
+#include "workloads/random.hpp"
+
+namespace everleaf::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr const char* kName = "bench";
+constexpr std::uint64_t kNewEvery = 4;  // of the writes, an insertion; the others are updates
+constexpr std::uint64_t kLooks = 10'000;
+
+std::uint64_t since(Clock::time_point from) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - from).count());
+}
+
+template <class T>
+T must(Result<T> result, const std::string& what) {
+  if (result) return *std::move(result);
+  throw Failure(kExitIo, fmt::format("{}: {}", what, result.error().message));
+}
+
+template <class K>
+class Subject {
+ public:
+  Subject(const Plan& plan, const IndexChoice& choice, unsigned threads, std::filesystem::path file)
+      : plan_(plan),
+        choice_(choice),
+        threads_(threads),
+        file_(std::move(file)),
+        keys_(KeyOrder::scattered, plan.seed) {}
+
+  RecoveryRow measure() {
+    RecoveryRow row{choice_.name, {}, threads_, 0, {}};
+    for (unsigned round = 0; round < plan_.repeat; ++round) {
+      kill_a_writer(round);
+      row.opened.push_back(reopen(row));
+    }
+    return row;
+  }
+
+ private:
+  [[nodiscard]] Pool open(Mode mode) const {
+    PoolOptions options;
+    options.mode = mode;
+    options.epoch_length = plan_.epoch;
+    options.domain = plan_.domain;
+    options.emulate = plan_.emulate;
+    return must(Pool::open(file_, options), "pool");
+  }
+
+  // The child's life: it tells when it is there, and does not end by itself.
+  [[noreturn]] void write(unsigned round, int ready) const {
+    try {
+      Pool pool = open(round == 0 ? Mode::create : Mode::open);
+      auto index = must(pool.index<K>(kName, choice_.name), choice_.name);
+      if (round == 0) in_threads([&](unsigned thread) { load(index, thread); });
+      if (pool.sync() != Outcome::done) ::_exit(kExitIo);
+      if (::write(ready, "r", 1) != 1) ::_exit(kExitIo);
+      in_threads([&](unsigned thread) { go_on(index, round, thread); });
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "everleaf-bench: {}\n", error.what());
+    }
+    ::_exit(kExitIo);
+  }
+  template <class Work>
+  void in_threads(Work work) const {
+    std::vector<std::thread> others;
+    for (unsigned thread = 1; thread < threads_; ++thread) others.emplace_back(work, thread);
+    work(0U);
+    for (std::thread& other : others) other.join();
+  }
+  void load(Index<K>& index, unsigned thread) const {
+    KeyCodec<K> codec;
+    for (std::uint64_t id = thread; id < plan_.records; id += threads_) {
+      const std::uint64_t key = keys_.key_of(id);
+      if (index.insert(codec(key), value_of(key, 0)) != Outcome::done) ::_exit(kExitIo);
+    }
+  }
+  void go_on(Index<K>& index, unsigned round, unsigned thread) const {
+    KeyCodec<K> codec;
+    Random random(mix(plan_.seed + kGolden * (round * kMaxThreads + thread + 1)));
+    // Ids of its own: behind the records, far from those of other threads and rounds.
+    std::uint64_t fresh = plan_.records + ((std::uint64_t{round} * kMaxThreads + thread) << 32);
+    for (std::uint64_t n = 0;; ++n) {
+      const bool is_new = n % kNewEvery == 0;
+      const std::uint64_t key = keys_.key_of(is_new ? fresh++ : random.below(plan_.records));
+      if (index.upsert(codec(key), value_of(key, 1)) != Outcome::done) ::_exit(kExitIo);
+    }
+  }
+
+  void kill_a_writer(unsigned round) const {
+    std::array<int, 2> ends{};
+    if (::pipe(ends.data()) != 0) throw Failure(kExitIo, "no pipe");
+    const pid_t child = ::fork();
+    if (child < 0) throw Failure(kExitIo, "no process");
+    if (child == 0) {
+      // It has no end of its own, whatever happens to this process.
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::close(ends[0]);
+      write(round, ends[1]);
+    }
+    ::close(ends[1]);
+    char byte = 0;
+    const bool ready = ::read(ends[0], &byte, 1) == 1;
+    ::close(ends[0]);
+    if (ready) {
+      Random random(mix(plan_.seed + round));
+      std::this_thread::sleep_for(std::chrono::milliseconds(200 + random.below(300)));
+    }
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (!ready || !WIFSIGNALED(status)) {
+      throw Failure(kExitIo, fmt::format("{}: the writers ended by themselves", choice_.name));
+    }
+  }
+
+  Reopened reopen(RecoveryRow& row) const {
+    Reopened times;
+    Pool pool = open(Mode::open);
+    times.open_ns = pool.info().open_ns;
+    times.replayed = pool.info().replayed;
+    auto begun = Clock::now();
+    const auto index = must(pool.index<K>(kName), choice_.name);
+    times.index_ns = since(begun);
+    KeyCodec<K> codec;
+    begun = Clock::now();
+    look(index, codec, 0);
+    times.find_ns = since(begun);
+    const std::uint64_t step = std::max<std::uint64_t>(1, plan_.records / kLooks);
+    for (std::uint64_t id = 0; id < plan_.records; id += step) look(index, codec, id);
+    row.spec = index.info().spec;
+    row.keys = index.size();
+    return times;
+  }
+  void look(const Index<K>& index, KeyCodec<K>& codec, std::uint64_t id) const {
+    const std::uint64_t key = keys_.key_of(id);
+    const Lookup found = index.find(codec(key));
+    if (found && value_belongs(*found, key)) return;
+    throw Failure(kExitWrongAnswer,
+                  fmt::format("{}: record {} is lost, or has another value", choice_.name, id));
+  }
+
+  const Plan& plan_;
+  const IndexChoice& choice_;
+  const unsigned threads_;
+  const std::filesystem::path file_;
+  const KeySpace keys_;
+};
+
+std::string milliseconds(const RecoveryRow& row, std::uint64_t Reopened::*part) {
+  std::vector<double> all;
+  for (const Reopened& one : row.opened) all.push_back(static_cast<double>(one.*part) / 1e6);
+  const auto [least, most] = std::ranges::minmax(all);
+  return fmt::format("{:.3f} ({:.3f} to {:.3f})", median(all), least, most);
+}
+
+}  // namespace
+
+std::vector<RecoveryRow> measure_recovery(const Plan& plan) {
+  if (plan.domain == Domain::volatile_)
+    throw Failure(kExitUsage, "--recovery: a volatile pool is gone with its process");
+  Scratch scratch(plan.dir);
+  std::vector<RecoveryRow> rows;
+  for (const IndexChoice& choice : plan.indexes) {
+    if (choice.rival) continue;
+    for (const unsigned threads : plan.threads) {
+      const auto file = scratch.new_file();
+      rows.push_back(plan.keys == KeyType::u64
+                         ? Subject<std::uint64_t>(plan, choice, threads, file).measure()
+                         : Subject<Bytes>(plan, choice, threads, file).measure());
+      std::filesystem::remove(file);
+    }
+  }
+  if (rows.empty())
+    throw Failure(kExitUsage, "--recovery: no tree; rivals have nothing to recover");
+  return rows;
+}
+
+std::string recovery_table(const Plan& plan, const std::vector<RecoveryRow>& rows) {
+  std::string text = fmt::format(
+      "{} records, {} keys; writers (1 insertion, 3 updates) killed with SIGKILL {} times; "
+      "milliseconds: median (least to most)\n{:<24} {:>4} {:>10} {:>28} {:>28} {:>28}\n",
+      plan.records, to_string(plan.keys), plan.repeat, "index", "thr", "keys", "open the pool",
+      "open the index", "first find");
+  for (const RecoveryRow& row : rows) {
+    text +=
+        fmt::format("{:<24} {:>4} {:>10} {:>28} {:>28} {:>28}\n", row.name, row.threads, row.keys,
+                    milliseconds(row, &Reopened::open_ns), milliseconds(row, &Reopened::index_ns),
+                    milliseconds(row, &Reopened::find_ns));
+  }
+  return text;
+}
+
+std::string recovery_json(const Plan& plan, const std::vector<RecoveryRow>& rows) {
+  nlohmann::ordered_json json;
+  json["program"] = "everleaf-bench";
+  json["schema"] = 1;
+  json["recovery"] = nlohmann::ordered_json::array();
+  for (const RecoveryRow& row : rows) {
+    nlohmann::ordered_json one = {{"index", row.name},
+                                  {"spec", row.spec},
+                                  {"threads", row.threads},
+                                  {"records", plan.records},
+                                  {"keys", to_string(plan.keys)},
+                                  {"size", row.keys}};
+    for (const Reopened& times : row.opened) {
+      one["opened"].push_back({{"open_ns", times.open_ns},
+                               {"index_ns", times.index_ns},
+                               {"find_ns", times.find_ns},
+                               {"replayed", times.replayed}});
+    }
+    json["recovery"].push_back(one);
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace everleaf::bench

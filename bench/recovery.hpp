@@ -1,0 +1,36 @@
+// How long a pool takes to open after its writers were killed: --recovery.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan.hpp"
+
+namespace everleaf::bench {
+
+// One kill, and the open that followed it.
+struct Reopened {
+  std::uint64_t open_ns = 0;   // PoolInfo::open_ns: mapped, headers checked, redo records applied
+  std::uint64_t index_ns = 0;  // Pool::index(): what the tree recovers or rebuilds
+  std::uint64_t find_ns = 0;   // the first find
+  std::uint64_t replayed = 0;  // redo records
+};
+
+struct RecoveryRow {
+  std::string name;
+  std::string spec;
+  unsigned threads = 0;
+  std::uint64_t keys = 0;  // after the last open
+  std::vector<Reopened> opened;
+};
+
+// For each tree and number of threads: a child process loads the records and writes on; it is
+// killed with SIGKILL, the pool is opened and looked at, a child opens it and writes on, as often
+// as
+// --repeat says. Throws Failure. To be called before any thread is started.
+std::vector<RecoveryRow> measure_recovery(const Plan& plan);
+std::string recovery_table(const Plan& plan, const std::vector<RecoveryRow>& rows);
+std::string recovery_json(const Plan& plan, const std::vector<RecoveryRow>& rows);
+
+}  // namespace everleaf::bench
