@@ -52,8 +52,12 @@ crash: ## Crash every tree at every point for ten minutes (CRASH_BUDGET=600)
 	@build/release/crash/everleaf-crash --domain process --nested 1 --budget $$(($(CRASH_BUDGET) / 20))
 	@build/release/crash/everleaf-crash --domain cache --nested 1 --budget $$(($(CRASH_BUDGET) / 20))
 	@build/release/crash/everleaf-crash --exhaustive 3 --budget $$(($(CRASH_BUDGET) / 10))
-	@build/release/crash/everleaf-crash --threads 2 --budget $$(($(CRASH_BUDGET) / 10))
-	@build/release/crash/everleaf-crash --threads 3 --budget $$(($(CRASH_BUDGET) / 10))
+	@build/release/crash/everleaf-crash --threads 2 --budget $$(($(CRASH_BUDGET) * 7 / 100))
+	@build/release/crash/everleaf-crash --threads 3 --budget $$(($(CRASH_BUDGET) * 7 / 100))
+	@for threads in 1 2 3; do for domain in memory disk; do \
+	  build/release/crash/everleaf-crash --pmwcas --threads $$threads --domain $$domain \
+	    --budget $$(($(CRASH_BUDGET) / 100)); \
+	done; done
 	@build/release/crash/everleaf-crash --counts
 
 mutants: ## Would the crash checker notice? Drop every flush and fence; plant known bugs (an hour)
@@ -61,7 +65,7 @@ mutants: ## Would the crash checker notice? Drop every flush and fence; plant kn
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
 	@build/release/crash/everleaf-crash --planted --budget 15
-	@build/release/crash/everleaf-crash --mutate --budget 1200
+	@build/release/crash/everleaf-crash --mutate --budget 300
 
 lint: ## Check the format and the rules of the house
 	@scripts/bootstrap lint

@@ -27,6 +27,7 @@ Json to_json(const TreeInfo& tree) {
               {"inner_nodes", to_string(tree.inner_nodes)},
               {"recovery", to_string(tree.recovery)},
               {"latch_free", tree.latch_free},
+              {"whole_batches", tree.whole_batches},
               {"options", std::move(options)}};
 }
 

@@ -127,7 +127,8 @@ class Answers(CliTest):
         self.assertIn("wbtree", [tree["name"] for tree in trees])
         for tree in trees:
             self.assertEqual(list(tree), ["name", "summary", "paper", "durability", "inner_nodes",
-                                          "recovery", "latch_free", "options"])
+                                          "recovery", "latch_free", "whole_batches",
+                                          "options"])
             self.assertIn(tree["name"], self.ok("list").decode())
             for option in tree["options"]:
                 self.assertEqual(list(option), ["name", "default", "values", "help"])

@@ -1,9 +1,15 @@
+#include <csignal>
+#include <cstdio>
+#include <map>
 #include <set>
+#include <string>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "meter.hpp"
 #include "mutate.hpp"
+#include "processes.hpp"
 #include "run.hpp"
 #include "shrink.hpp"
 
@@ -114,6 +120,26 @@ TEST(Workload, FillsAndGrowsThePool) {
   }
 }
 
+// A full pool: a buffered tree waits until what it retired is free.
+TEST(Workload, WaitsForEpochs) {
+  Config config;
+  config.spec = "bdtree:node=256";
+  config.keys = KeyType::bytes;
+  config.ops = {{Do::limit, 0, 0}};
+  for (std::uint64_t n = 0; n < 30; ++n) {
+    config.ops.push_back({Do::insert, kSizedKeys + 13 * n + 11, n});
+  }
+  config.ops.push_back({Do::remove, kSizedKeys + 11, 0});
+  config.ops.push_back({Do::insert, kSizedKeys + 13 * 60 + 11, 7});  // after the wait
+  config.ops.push_back({Do::insert, 1, 1});
+  config.most = 8;
+  config.skip_creation = true;
+  const Report filled = run(config);
+  ASSERT_FALSE(filled.failure) << filled.failure->operation << ": " << filled.failure->what;
+  EXPECT_GT(filled.out_of_space, 0U);
+  EXPECT_GT(filled.waits, 0U);
+}
+
 TEST(Prefixes, AllowsWhatABufferedTreeMayLose) {
   using Entries = std::vector<Entry<std::uint64_t>>;
   Prefixes<std::uint64_t> prefixes;
@@ -132,17 +158,38 @@ TEST(Prefixes, AllowsWhatABufferedTreeMayLose) {
   EXPECT_TRUE(prefixes.allows({{1, 10}}, still));
   prefixes.synced();
   EXPECT_FALSE(prefixes.allows({}, any));
+  EXPECT_FALSE(prefixes.allows({}, steps));
   prefixes.push(1, 11);
   prefixes.push(3, 30);
   prefixes.push(2, std::nullopt);
   EXPECT_TRUE(prefixes.allows({{1, 10}, {2, 20}}, any));
   EXPECT_TRUE(prefixes.allows({{1, 11}, {2, 20}}, any));
   EXPECT_TRUE(prefixes.allows({{1, 11}, {2, 20}, {3, 30}}, any));
+  EXPECT_TRUE(prefixes.allows({{1, 10}, {2, 20}}, steps));
+  EXPECT_FALSE(prefixes.allows({{1, 11}, {2, 20}}, steps));
+  EXPECT_TRUE(prefixes.allows({{1, 11}, {2, 20}, {3, 30}}, steps));
+  EXPECT_TRUE(prefixes.allows({{1, 11}, {3, 30}}, steps));
   EXPECT_TRUE(prefixes.allows({{1, 11}, {3, 30}}, any));
   EXPECT_FALSE(prefixes.allows({{1, 10}, {2, 20}, {3, 30}}, any));  // not a prefix
   EXPECT_FALSE(prefixes.allows({{1, 10}}, any));
   const Entries now{{5, 1}};
   EXPECT_TRUE(Prefixes<std::uint64_t>(now).allows(now, still));
+}
+
+TEST(Prefixes, AreOfAllIndexesTogether) {
+  using Entries = std::vector<Entry<std::uint64_t>>;
+  Prefixes<std::uint64_t> prefixes;
+  using enum Prefixes<std::uint64_t>::Clock;
+  prefixes.push(1, 10);
+  prefixes.push(1, 20, 1);
+  prefixes.ticked();
+  const std::vector<Entries> none(1);
+  const std::vector<Entries> one{{{1, 20}}};
+  EXPECT_TRUE(prefixes.allows({}, step, none));
+  EXPECT_TRUE(prefixes.allows({{1, 10}}, step, one));
+  EXPECT_FALSE(prefixes.allows({{1, 10}}, step, none));
+  EXPECT_FALSE(prefixes.allows({}, step, one));
+  EXPECT_FALSE(prefixes.allows({{1, 20}}, step, std::vector<Entries>{{{1, 10}}}));
 }
 
 TEST(Replay, TellsASequence) {
@@ -167,6 +214,29 @@ TEST(Audit, NoticesAStoreThatEscapedTheHooks) {
 // Fences as in Table 3 of the wB+-Tree paper.
 TEST(Counts, AreThePapers) {
   EXPECT_EQ(print_counts(), 0);
+}
+
+// What dies is one job; the others answer.
+TEST(Processes, OneThatDiesIsTold) {
+  std::map<std::size_t, Ended> all;
+  const auto run = [](std::size_t job) {
+    std::printf("job %zu", job);
+    std::fflush(stdout);
+    if (job == 1) ::_exit(9);
+    if (job == 2) std::raise(SIGKILL);
+    return "answer " + std::to_string(job);
+  };
+  in_processes({4, 2, 0, run, [&](std::size_t job, const Ended& ended) {
+                  all[job] = ended;
+                  return true;
+                }});
+  ASSERT_EQ(all.size(), 4U);
+  for (const auto& [job, ended] : all) EXPECT_EQ(ended.printed, "job " + std::to_string(job));
+  EXPECT_EQ(all[0].answer, "answer 0");
+  EXPECT_EQ(all[3].answer, "answer 3");
+  EXPECT_EQ(all[0].died + all[3].died + all[1].answer + all[2].answer, "");
+  EXPECT_EQ(all[1].died, "the process ended with status 9");
+  EXPECT_NE(all[2].died, "");
 }
 
 }  // namespace

@@ -39,6 +39,36 @@ TEST(History, OrdersThatDoNot) {
   EXPECT_FALSE(has_order(twice, {}, 7));
 }
 
+Call in_epochs(Kind kind, std::uint32_t key, std::uint64_t value, std::uint64_t invoked,
+               std::uint64_t first, std::uint64_t last, Outcome outcome = Outcome::done) {
+  return {kind, key, value, invoked, invoked + 1, outcome, first, last};
+}
+
+// Recovered to the end of epoch 5.
+TEST(Cut, IsOfAllKeysTogether) {
+  const std::vector<Call> apart{in_epochs(Kind::insert, 1, 7, 1, 5, 5),
+                                in_epochs(Kind::insert, 2, 8, 3, 6, 6)};
+  const auto left = [](Held first, Held second) {
+    return std::vector<Recovered>{{1, {}, first}, {2, {}, second}};
+  };
+  EXPECT_TRUE(has_cut(apart, left(7, {}), 5));
+  EXPECT_FALSE(has_cut(apart, left({}, {}), 5));  // of a durable epoch
+  EXPECT_FALSE(has_cut(apart, left(7, 8), 5));    // of an epoch that is not
+  // The second was there before the first, as a reader tells; each of them alone may be lost.
+  std::vector<Call> seen{{Kind::insert, 1, 7, 1, 8, Outcome::done, 5, 6},
+                         in_epochs(Kind::insert, 2, 8, 2, 6, 6)};
+  EXPECT_TRUE(has_cut(seen, left(7, {}), 5));
+  seen.push_back(in_epochs(Kind::find, 1, 0, 4, 6, 6, Outcome::absent));
+  EXPECT_FALSE(has_cut(seen, left(7, {}), 5));
+  EXPECT_TRUE(has_cut(seen, left({}, {}), 5));
+  seen[0].returned = Call::kPending;
+  EXPECT_FALSE(has_cut(seen, left(7, {}), 5));
+  // What was read is lost with what wrote it.
+  const std::vector<Call> read{in_epochs(Kind::insert, 1, 7, 1, 6, 6),
+                               in_epochs(Kind::find, 1, 7, 3, 6, 6)};
+  EXPECT_TRUE(has_cut(read, std::vector<Recovered>{{1, {}, {}}}, 5));
+}
+
 TEST(Scheduler, FindsTheLostUpdateAndReplaysIt) {
   Scheduler scheduler;
   std::vector<Switch> losing;
@@ -95,6 +125,10 @@ TEST(Programs, AreTheirText) {
     ASSERT_TRUE(program) << text;
     EXPECT_EQ(to_string(*program), text);
   }
+  const auto program = parse_program("1,2,!1/f1");
+  ASSERT_TRUE(program);
+  EXPECT_FALSE(program->begins_with(1));
+  EXPECT_TRUE(program->begins_with(2));
   EXPECT_FALSE(parse_program("1,2/x4"));
   EXPECT_FALSE(parse_program("1,2/i"));
   EXPECT_FALSE(parse_program("one/i1=2"));
@@ -119,6 +153,7 @@ TEST(Concurrent, NothingIsFoundInASoundTree) {
           config.program = *parse_program(text);
           config.preemptions = 1;
           config.random_runs = 20;
+          config.most = 16;  // without fences in between, stores make very many images
           const ConcurrentReport report = run_concurrent(config);
           EXPECT_EQ(report.failure, "")
               << spec << " " << text << " switches " << to_string(report.switches);

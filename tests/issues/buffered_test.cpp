@@ -181,5 +181,45 @@ TEST(Buffered, RetiredLeavesLeaveTheList) {
   EXPECT_EQ(unsound(pool), "");
 }
 
+// Each time that a key of more than 7 KiB came and went, its chunks were listed as free once more:
+// the list grew for as long as the pool was open.
+TEST(Buffered, ChunksAreListedOnce) {
+  PoolOptions options;
+  options.epoch_length = {};
+  Pool pool = Pool::anonymous(options).value();
+  auto index = pool.index<Bytes>("index", "bdtree").value();
+  const std::string key(20000, 'k');
+  const auto come_and_go = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      ASSERT_EQ(index.insert(key, 1), Outcome::done);
+      ASSERT_EQ(index.remove(key), Outcome::done);
+      for (int k = 0; k < 4; ++k) ASSERT_EQ(pool.advance_epoch(), Outcome::done);
+    }
+  };
+  come_and_go(2500);  // blocks are used again a thousand at a time
+  const std::uint64_t before = index.stats().dram_bytes;
+  come_and_go(5000);
+  EXPECT_EQ(index.stats().dram_bytes, before);
+  EXPECT_EQ(unsound(pool), "");
+}
+
+// A retired leaf was looked for by a key in the middle of its range. Once smaller keys had split
+// that range, the search began behind the leaf, and did not find it until the pool was opened
+// again.
+TEST(Buffered, RetiredLeavesAreFoundInASplitRange) {
+  PoolOptions options;
+  options.epoch_length = {};
+  Pool pool = Pool::anonymous(options).value();
+  auto index = pool.index<std::uint64_t>("index", "bdtree:node=256").value();
+  for (std::uint64_t key = 2000; key > 0; --key) ASSERT_EQ(index.insert(key, key), Outcome::done);
+  for (int i = 0; i < 12; ++i) ASSERT_EQ(pool.advance_epoch(), Outcome::done);
+  for (const auto& [name, value] : index.stats().more) {
+    if (name == "retired_leaves") {
+      EXPECT_EQ(value, 0U);
+    }
+  }
+  EXPECT_EQ(unsound(pool), "");
+}
+
 }  // namespace
 }  // namespace everleaf::test

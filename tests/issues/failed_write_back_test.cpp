@@ -45,16 +45,18 @@ TEST_P(FailedWriteBack, AnyPagesThatReachTheFileLeaveASoundPool) {
         std::vector<std::byte> durable;
         std::vector<std::byte> after;
         {
-          Pool pool = Pool::open(path, on_disk()).value();
+          Pool pool = Pool::open(path, on_disk_by_hand()).value();
           auto index = pool.index<K>("index", spec).value();
           for (std::uint64_t i = 0; i < keys; ++i) {
             ASSERT_EQ(index.insert(Keys<K>::nth(i * 2), i), Outcome::done);
             map.emplace(Keys<K>::nth(i * 2), i);
           }
+          ASSERT_EQ(index.sync(), Outcome::done);
           durable = read_bytes(path);
           fail_after(step, PoolAccess::state(pool).medium().base(), durable);
           outcome =
               step % 3 == 2 ? index.remove(Keys<K>::nth(2)) : index.insert(Keys<K>::nth(3), 1);
+          if (outcome == Outcome::done) outcome = index.sync();  // its fences in a buffered tree
           after = read_bytes(path);
           if (outcome != Outcome::done) {
             EXPECT_EQ(index.insert(Keys<K>::nth(5), 1), Outcome::io_error);
@@ -78,7 +80,7 @@ TEST_P(FailedWriteBack, AnyPagesThatReachTheFileLeaveASoundPool) {
             }
           }
           write_bytes(crashed, mixed);
-          Pool pool = Pool::open(crashed, on_disk()).value();
+          Pool pool = Pool::open(crashed, on_disk_by_hand()).value();
           auto index = pool.index<K>("index", spec).value();
           if (difference<K>(index, changed) != "") {
             EXPECT_EQ(difference<K>(index, map), "") << "seed " << seed << ", fence " << step;
@@ -101,7 +103,7 @@ TEST_P(FailedWriteBackOfAnOperation, ReadersMaySeeARefusedChange) {
       EXPECT_TRUE(hit && (*hit == 1 || *hit == 2)) << *hit;
     };
     {
-      Pool pool = Pool::open(path, on_disk()).value();
+      Pool pool = Pool::open(path, on_disk_by_hand()).value();
       auto index = pool.index<K>("index", spec).value();
       ASSERT_EQ(index.insert(key, 1), Outcome::done);
       ASSERT_EQ(index.sync(), Outcome::done);
@@ -112,7 +114,7 @@ TEST_P(FailedWriteBackOfAnOperation, ReadersMaySeeARefusedChange) {
       EXPECT_EQ(unsound(pool), "");
       reset_hooks();
     }
-    Pool pool = Pool::open(path, on_disk()).value();
+    Pool pool = Pool::open(path, on_disk_by_hand()).value();
     one_of_both(pool.index<K>("index").value());
   });
 }
@@ -124,10 +126,8 @@ TEST_P(FailedWriteBackOfAnEpoch, SyncTellsAndTheNextOpenGoesBack) {
     const Scratch scratch;
     const auto path = scratch / "pool";
     const auto key = Keys<K>::nth(1);
-    PoolOptions options = on_disk();
-    options.epoch_length = {};  // the only steps of the clock are those of sync()
     {
-      Pool pool = Pool::open(path, options).value();
+      Pool pool = Pool::open(path, on_disk_by_hand()).value();
       auto index = pool.index<K>("index", spec).value();
       ASSERT_EQ(index.insert(key, 1), Outcome::done);
       ASSERT_EQ(index.sync(), Outcome::done);
@@ -140,7 +140,7 @@ TEST_P(FailedWriteBackOfAnEpoch, SyncTellsAndTheNextOpenGoesBack) {
       EXPECT_EQ(unsound(pool), "");
       reset_hooks();
     }
-    Pool pool = Pool::open(path, options).value();
+    Pool pool = Pool::open(path, on_disk_by_hand()).value();
     EXPECT_EQ(*pool.index<K>("index").value().find(key), 1U);
     EXPECT_EQ(unsound(pool), "");
   });

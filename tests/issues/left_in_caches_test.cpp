@@ -128,7 +128,7 @@ void what_was_seen_stays(const std::string& spec, std::uint64_t keys, int step, 
   const auto path = scratch / "pool";
   std::optional<Disk> disk;
   {
-    Pool pool = Pool::open(path, on_disk()).value();
+    Pool pool = Pool::open(path, on_disk_by_hand()).value();
     auto before = pool.index<Bytes>("before").value();
     for (int i = 0; far && i < 40; ++i) {
       ASSERT_EQ(before.insert(std::to_string(i) + std::string(60000, 'x'), 1), Outcome::done);
@@ -140,13 +140,14 @@ void what_was_seen_stays(const std::string& spec, std::uint64_t keys, int step, 
     disk.emplace(path);
     disk->fail_after(step, pass);
     (void)(step % 3 == 2 ? index.remove(Keys<K>::nth(2)) : index.insert(Keys<K>::nth(3), 1));
+    (void)index.sync();
     if (!pass) PoolAccess::state(pool).abandon();
   }
   disk->mend();
   Map<K> seen;
   std::vector<std::byte> left;
   {
-    Pool pool = Pool::open(path, on_disk()).value();
+    Pool pool = Pool::open(path, on_disk_by_hand()).value();
     seen = all_of<K>(pool.index<K>("index").value());
     left = disk->bytes();
   }
@@ -206,7 +207,7 @@ TEST(Recovery, FlushesWhatARecordCovers) {
   for (int step = 0; step < 6; ++step) {
     std::filesystem::remove(path);
     {
-      Pool pool = Pool::open(path, on_disk()).value();
+      Pool pool = Pool::open(path, on_disk_by_hand()).value();
       auto index = pool.index<Bytes>("index").value();
       ASSERT_EQ(index.insert("a", 1), Outcome::done);
       Disk disk(path);

@@ -131,12 +131,6 @@ class PageCache {
   std::atomic<std::uint64_t> write_backs_{0};
 };
 
-PoolOptions by_hand() {
-  PoolOptions options = on_disk();
-  options.epoch_length = {};
-  return options;
-}
-
 // Two indexes, changed in turn: a recovered state is one of both together.
 template <class K>
 using Both = std::array<Map<K>, 2>;
@@ -164,7 +158,7 @@ class PowerCutRun {
  public:
   PowerCutRun(std::string spec, std::uint64_t seed)
       : spec_(std::move(spec)), random_(seed), strict_(!is_buffered(spec_)), seed_(seed) {
-    Pool pool = Pool::open(path(), by_hand()).value();
+    Pool pool = Pool::open(path(), on_disk_by_hand()).value();
     for (const char* const name : kNames) EXPECT_TRUE(pool.index<K>(name, spec_));
   }
 
@@ -293,12 +287,12 @@ class PowerCutRun {
   }
 
   static Pool open(const std::filesystem::path& path, std::vector<std::vector<std::byte>>* nested) {
-    if (nested == nullptr) return Pool::open(path, by_hand()).value();
+    if (nested == nullptr) return Pool::open(path, on_disk_by_hand()).value();
     PageCache cache(path, 1);
     cache.at_write_back = [&] {
       if (nested->size() < 4) nested->push_back(cache.cut());
     };
-    return Pool::open(path, by_hand()).value();
+    return Pool::open(path, on_disk_by_hand()).value();
   }
 
   // After how many changes this was the state, if it was between those.
@@ -373,7 +367,7 @@ TEST(PowerCutCanary, FindsADiskThatLies) {
       const auto path = scratch / "pool";
       std::vector<std::byte> image;
       {
-        Pool pool = Pool::open(path, by_hand()).value();
+        Pool pool = Pool::open(path, on_disk_by_hand()).value();
         auto index = pool.index<std::uint64_t>("index", spec).value();
         for (std::uint64_t n = 0; n < 40; ++n) ASSERT_EQ(index.insert(n, n), Outcome::done);
         ASSERT_EQ(pool.sync(), Outcome::done);
@@ -388,7 +382,7 @@ TEST(PowerCutCanary, FindsADiskThatLies) {
         PoolAccess::state(pool).abandon();
       }
       write_bytes(path, image);
-      auto pool = Pool::open(path, by_hand());
+      auto pool = Pool::open(path, on_disk_by_hand());
       if (!pool) continue;
       const auto index = pool->index<std::uint64_t>("index");
       // The write-backs of the clock are two, if not more.

@@ -202,7 +202,7 @@ struct RigOptions {
   std::size_t every = 1;            // of the fences that change no structure, how many are judged
   std::size_t structure_every = 1;  // of the others
   std::size_t random_images = 3;    // at each fence, besides durable and noted
-  std::size_t thinner = scale() < 0.5 ? 4 : 1;  // sanitizers look at fewer fences
+  std::size_t thinner = scale() < 0.5 ? 8 : 1;  // sanitizers look at fewer fences
   bool around_growth = false;                   // only while the pool grows, and a little longer
   std::size_t keep = 0;                         // images, after plain operations, for kept()
   bool deep = true;                             // nested crashes, second recovery, read-only open
@@ -244,9 +244,10 @@ class Rig {
     expected_.headers = true;
     expected_.creating = true;
     what_ = "open";
+    // Images of any words: what `disk` leaves. In `memory` trees may rely on more.
     auto pool = PoolAccess::open(
         path(),
-        {.mode = Mode::open, .domain = Domain::memory, .emulate = true, .max_bytes = kMostBytes},
+        {.mode = Mode::open, .domain = Domain::disk, .emulate = true, .max_bytes = kMostBytes},
         shadow_.get());
     ASSERT_TRUE(pool) << pool.error().message;
     expected_.headers = false;
@@ -329,7 +330,9 @@ class Rig {
       const bool structure = shadow_->redo_blocks() > (std::is_same_v<K, Bytes> ? 1U : 0U);
       const std::size_t every =
           (structure ? options_.structure_every : options_.every) * options_.thinner;
-      if (!rare && !random_.one_in(every)) return;
+      // Whatever the thinning, no run goes without a crash into a change of structure.
+      const bool first = structure && structures_++ < kFirstStructures;
+      if (!rare && !first && !random_.one_in(every)) return;
     }
     using Image = Shadow::Image;
     static constexpr Image kSome[] = {Image::live, Image::lines,       Image::words,
@@ -386,6 +389,8 @@ class Rig {
   std::vector<std::byte> image_;
   std::vector<Kept> kept_;
   std::uint64_t growth_fence_ = 0;
+  static constexpr std::size_t kFirstStructures = 3;
+  std::size_t structures_ = 0;  // fences in changes of structure
 };
 
 }  // namespace everleaf::test

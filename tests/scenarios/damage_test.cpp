@@ -173,10 +173,14 @@ TEST_F(Header, NewerAndForeign) {
             name(Code::newer_version));
   EXPECT_EQ(file_.refusal(with_headers(good_, [](auto& h) { h.incompatible = 1; })),
             name(Code::newer_version));
-  const auto writes = with_headers(good_, [](auto& h) { h.ro_compatible = 1; });
+  const auto writes = with_headers(good_, [](auto& h) { h.ro_compatible |= 2; });
   EXPECT_EQ(file_.refusal(writes), name(Code::newer_version));
   EXPECT_TRUE(file_.open(writes, Mode::read_only));
   EXPECT_TRUE(file_.open(with_headers(good_, [](auto& h) { h.compatible = 1; })));
+  // Of an earlier release: the header says what this one may write before it does.
+  EXPECT_TRUE(file_.open(with_headers(good_, [](auto& h) { h.ro_compatible = 0; })));
+  EXPECT_EQ(header_of(read_bytes(file_.path()), pmem::kHeaderA).ro_compatible, pmem::kImages);
+  EXPECT_EQ(header_of(read_bytes(file_.path()), pmem::kHeaderB).ro_compatible, pmem::kImages);
   EXPECT_EQ(file_.refusal(with_headers(good_, [](auto& h) { h.endian = 0x04030201; })),
             name(Code::other_endianness));
   auto swapped = good_;
@@ -404,6 +408,199 @@ TEST_P(Damage, NoBytesCrashOrHang) {
 }
 
 EVERLEAF_EVERY_TREE(Damage);
+
+// --- Images of inner levels
+
+// The stream of words of the image of the first index, and where each of them is.
+struct Stream {
+  std::vector<std::size_t> at;
+  std::vector<pmem::Word> words;
+};
+
+pmem::Word word_at(const std::vector<std::byte>& bytes, std::size_t at) {
+  pmem::Word word = 0;
+  std::memcpy(&word, &bytes[at], sizeof word);
+  return word;
+}
+
+void put_word(std::vector<std::byte>& bytes, std::size_t at, pmem::Word word) {
+  std::memcpy(&bytes[at], &word, sizeof word);
+}
+
+std::size_t root_of(const std::vector<std::byte>& bytes) {
+  return word_at(bytes, pmem::kDirectoryAt + offsetof(pmem::DirectoryEntry, root));
+}
+
+std::size_t node_of(const std::string& spec) {
+  const auto node = spec.find("node=");
+  return node == std::string::npos ? 512 : std::stoul(spec.substr(node + 5));
+}
+
+Stream stream_of(const std::vector<std::byte>& bytes, const std::string& spec) {
+  const std::size_t block = node_of(spec);
+  Stream stream;
+  std::size_t at = (word_at(bytes, root_of(bytes)) & 0xFFFFFFFF) * 256;
+  for (std::size_t size = 1; at != 0; at = word_at(bytes, at)) {
+    if (stream.at.empty()) size = word_at(bytes, at + 16);
+    for (std::size_t i = 8; i < block && stream.at.size() < size; i += 8) {
+      stream.at.push_back(at + i);
+      stream.words.push_back(word_at(bytes, at + i));
+    }
+  }
+  return stream;
+}
+
+template <class K>
+std::uint64_t from_image(const Index<K>& index) {
+  for (const auto& [name, value] : index.stats().more) {
+    if (name == "opened_from_image") return value;
+  }
+  return 2;
+}
+
+class ImageDamage : public EveryTree {};
+
+// Whatever word of it is wrong: it is not believed, and the list is walked.
+TEST_P(ImageDamage, EveryWordIsChecked) {
+  with_keys([]<class K>(const std::string& spec) {
+    const auto good = pool_bytes<K>(spec, 300);
+    const Stream stream = stream_of(good, spec);
+    ASSERT_GT(stream.at.size(), 10U);
+    File file;
+    auto places = stream.at;
+    places.push_back(root_of(good));
+    for (std::size_t i = 0; i < places.size(); i += 1 + places.size() / 200) {
+      for (const std::size_t byte : {0, 1, 3, 4, 7}) {
+        auto bytes = good;
+        bytes[places[i] + byte] ^= std::byte{0x41};
+        Pool pool = file.open(bytes).value();
+        auto index = pool.index<K>("index", "").value();
+        ASSERT_EQ(from_image<K>(index), 0U) << "word " << i;
+        ASSERT_EQ(unsound(pool), "") << "word " << i;
+      }
+    }
+  });
+}
+
+// With a checksum that is right: check() reports what is wrong, and nothing crashes or hangs.
+TEST_P(ImageDamage, NoForgedImageCrashesOrHangs) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    const auto good = pool_bytes<K>(spec, 400);
+    const Stream stream = stream_of(good, spec);
+    const auto in_use = words_in_use(good);
+    File file;
+    std::uint64_t believed = 0;
+    const std::uint64_t rounds = scaled(300);
+    for (std::uint64_t round = 0; round < rounds; ++round) {
+      Random random(seed + round);
+      watch(spec + ", forged, EVERLEAF_TEST_SEED=" + std::to_string(seed + round));
+      auto bytes = good;
+      auto words = stream.words;
+      for (std::uint64_t n = random.below(3); n != 0; --n) {
+        const std::size_t i = 2 + random.below(words.size() - 2);
+        const std::uint64_t kind = random.below(4);
+        words[i] = kind == 0   ? words[i] ^ std::uint64_t{1} << random.below(64)
+                   : kind == 1 ? words[2 + random.below(words.size() - 2)]
+                   : kind == 2 ? words[i] + 256 * (random.below(9) - 4)
+                               : random.word();
+      }
+      words[0] = XXH3_64bits(&words[1], (words.size() - 1) * 8);
+      for (std::size_t i = 0; i < words.size(); ++i) put_word(bytes, stream.at[i], words[i]);
+      // The leaves, which the open does not read, have damage of their own.
+      if (random.one_in(2)) damage(bytes, in_use, random);
+      Result<Pool> pool = file.open(bytes);
+      if (!pool) continue;
+      auto index = pool->template index<K>("index", "");
+      if (!index) continue;
+      believed += from_image<K>(*index);
+      use<K>(*pool, random);
+    }
+    ::alarm(0);
+    EXPECT_GT(believed, 0U);
+  });
+}
+
+// What the open of a damaged pool used to find: now the first who uses the leaf does.
+TEST_P(ImageDamage, LeavesThatAreNotRead) {
+  with_keys([]<class K>(const std::string& spec) {
+    const auto good = pool_bytes<K>(spec, 400);
+    const Stream stream = stream_of(good, spec);
+    const std::size_t first = stream.words[6 + stream.words[3]];
+    constexpr std::size_t kWord = 32;  // the first of three in a leaf's metadata
+    const pmem::Word retired = pmem::Word{1} << 28;
+    const pmem::Word newest =
+        std::max({word_at(good, first + kWord), word_at(good, first + kWord + 8),
+                  word_at(good, first + kWord + 16)});
+    for (const pmem::Word wrong :
+         {newest | retired, retired | pmem::Word{1} << 62, ~pmem::Word{0} >> 1, pmem::Word{1} << 62,
+          (pmem::Word{1} << 62) | 0xFFFFFFF}) {
+      watch(spec + ", word " + std::to_string(wrong));
+      auto bytes = good;
+      put_word(bytes, first + kWord, wrong | pmem::Word{1} << 29);  // present
+      put_word(bytes, first + kWord + 8, 0);
+      put_word(bytes, first + kWord + 16, 0);
+      File file;
+      Pool pool = file.open(bytes).value();
+      auto index = pool.index<K>("index", "").value();
+      EXPECT_EQ(index.upsert(K{}, 1), Outcome::corrupt);
+      EXPECT_NE(unsound(pool), "");
+      Random random(1);
+      use<K>(pool, random);
+    }
+    ::alarm(0);
+  });
+}
+
+// The words and the link of each cell of the image's first leaf.
+void forge_leaf(std::vector<std::byte>& bytes, std::size_t leaf, const std::string& spec,
+                std::array<pmem::Word, 3> words, std::size_t next) {
+  for (std::size_t cell = 0; cell < std::max<std::size_t>(1, node_of(spec) / 512); ++cell) {
+    for (std::size_t i = 0; i < 3; ++i) put_word(bytes, leaf + 64 * cell + 32 + 8 * i, words[i]);
+    put_word(bytes, leaf + 64 * cell + 56, cell == 0 ? next / 256 : 0);
+  }
+}
+
+// A round through a list that no walk has seen; a leaf that is full of slots that nobody has set.
+TEST_P(ImageDamage, NoRoundOrSplitGoesAstray) {
+  with_keys([]<class K>(const std::string& spec) {
+    const auto good = pool_bytes<K>(spec, 400);
+    Stream stream = stream_of(good, spec);
+    const std::size_t leaf = stream.words[6 + stream.words[3]];
+    const pmem::Word clock = word_at(good, pmem::kStateAt + offsetof(pmem::PoolState, clock));
+    const pmem::Word present = pmem::Word{1} << 29;
+    const pmem::Word all = (pmem::Word{1} << 28) - 1;
+    const Scratch scratch;
+    PoolOptions options = small_pool();
+    options.epoch_length = {};
+    const auto open = [&](const std::vector<std::byte>& bytes) {
+      watch(spec);
+      write_bytes(scratch / "pool", bytes);
+      return Pool::open(scratch / "pool", options).value();
+    };
+    stream.words[5] = clock + 1;  // a round is due
+    stream.words[0] = XXH3_64bits(&stream.words[1], (stream.words.size() - 1) * 8);
+    auto circle = good;
+    for (const std::size_t i : {0, 5}) put_word(circle, stream.at[i], stream.words[i]);
+    forge_leaf(circle, leaf, spec, {(clock - 2) << 30 | present, 0, 0}, leaf);
+    {
+      Pool pool = open(circle);
+      EXPECT_EQ(from_image<K>(pool.index<K>("index", "").value()), 1U);
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(pool.advance_epoch(), Outcome::done);
+    }
+    auto full = good;
+    forge_leaf(full, leaf, spec, {clock << 30 | present, all, all}, 0);
+    {
+      Pool pool = open(full);
+      auto index = pool.index<K>("index", "").value();
+      EXPECT_EQ(from_image<K>(index), 1U);
+      EXPECT_EQ(index.upsert(K{}, 1), Outcome::corrupt);
+    }
+    ::alarm(0);
+  });
+}
+
+EVERLEAF_EVERY_TREE_THAT(ImageDamage, is_buffered_case);
 
 }  // namespace
 }  // namespace everleaf::test

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "support.hpp"
+#include "trees/pool_state.hpp"
 
 namespace everleaf::test {
 namespace {
@@ -138,9 +139,15 @@ void after_kill(const std::string& spec, const PoolOptions& options, std::uint64
     const pid_t pid = ::fork();
     ASSERT_GE(pid, 0);
     if (pid == 0) child<K>(path, options, spec, run, map, *log.operator->());
-    // Not a matter of timing: any moment is a good one, if only work has begun.
-    while (log->started.load(std::memory_order_acquire) == 0 &&
-           ::waitpid(pid, nullptr, WNOHANG) == 0) {
+    // Not a matter of timing: any moment is a good one once work has begun; in the first round
+    // once there is something that must be there.
+    const std::atomic<std::uint64_t>& begun = round == 0 ? log->acknowledged : log->started;
+    while (begun.load(std::memory_order_acquire) == 0) {
+      siginfo_t ended{};  // asked, not reaped
+      const bool gone =
+          ::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+          ended.si_pid == pid;
+      if (gone) break;
       std::this_thread::yield();
     }
     std::this_thread::sleep_for(std::chrono::microseconds(random.below(20000)));
@@ -181,6 +188,76 @@ TEST_P(Reopen, AfterKillOnDisk) {
 }
 #endif
 
+class Image : public EveryTree {};
+
+std::uint64_t from_image(const Stats& stats) {
+  const auto found = std::ranges::find(stats.more, "opened_from_image",
+                                       [](const auto& figure) { return figure.first; });
+  return found == stats.more.end() ? 2 : found->second;
+}
+
+// After a proper close nothing is rebuilt: whatever happened before it, for readers as well, and
+// after a crash that the index was not open in.
+TEST_P(Image, ServesAfterACleanClose) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    const Scratch scratch;
+    Map<K> map;
+    for (std::uint64_t round = 0; round < 6; ++round) {
+      {
+        Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+        auto index = pool.index<K>("index", spec).value();
+        EXPECT_EQ(from_image(index.stats()), round == 0 ? 0U : 1U);
+        EXPECT_EQ(difference<K>(index, map), "");
+        EXPECT_EQ(unsound(pool), "");
+        for (std::uint64_t i = 0; i < 3000; ++i) {
+          const Op<K> op = operation<K>(seed + round / 2, i + round % 2 * 4096);
+          EXPECT_EQ(apply<K>(index, op), apply<K>(map, op));
+        }
+      }
+      Pool pool = Pool::open(scratch / "pool", small_pool(Mode::read_only)).value();
+      EXPECT_EQ(from_image(pool.index<K>("index").value().stats()), 1U);
+    }
+    {
+      Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+      EXPECT_EQ(pool.index<K>("other", spec).value().insert(Keys<K>::nth(1), 1), Outcome::done);
+      PoolAccess::state(pool).abandon();
+    }
+    Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+    EXPECT_FALSE(pool.info().clean);
+    auto index = pool.index<K>("index").value();
+    EXPECT_EQ(from_image(index.stats()), 1U);
+    EXPECT_EQ(difference<K>(index, map), "");
+    EXPECT_EQ(unsound(pool), "");
+  });
+}
+
+// The image is for one open: what the next session changes, it does not know.
+TEST_P(Image, IsNotBelievedTwice) {
+  with_keys([]<class K>(const std::string& spec) {
+    const Scratch scratch;
+    {
+      Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+      auto index = pool.index<K>("index", spec).value();
+      for (std::uint64_t i = 0; i < 500; ++i) (void)index.insert(Keys<K>::nth(2 * i), i);
+    }
+    Map<K> map;
+    {
+      Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+      auto index = pool.index<K>("index").value();
+      for (std::uint64_t i = 0; i < 500; ++i) (void)index.insert(Keys<K>::nth(2 * i + 1), i);
+      ASSERT_EQ(index.sync(), Outcome::done);
+      PoolAccess::state(pool).abandon();
+    }
+    Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+    auto index = pool.index<K>("index").value();
+    EXPECT_EQ(from_image(index.stats()), 0U);
+    EXPECT_EQ(index.size(), 1000U);
+    EXPECT_EQ(unsound(pool), "");
+  });
+}
+
+EVERLEAF_EVERY_TREE_THAT(Image, is_buffered_case);
 EVERLEAF_EVERY_TREE(Reopen);
 
 }  // namespace

@@ -121,7 +121,9 @@ TEST_P(Space, UntilTheCapIsReached) {
         ASSERT_EQ(index.remove(key), map.erase(key) != 0 ? Outcome::done : Outcome::absent);
       }
       ASSERT_NO_FATAL_FAILURE(fill());
-      EXPECT_GT(map.size(), most * 9 / 10) << "space of removed keys does not come back";
+      // A slab is a sixteenth of the pool, and one or two may have passed to another size of
+      // blocks.
+      EXPECT_GT(map.size(), most * 3 / 4) << "space of removed keys does not come back";
       EXPECT_LE(pool.info().file_bytes, options.max_bytes);
     }
     Pool pool = Pool::open(scratch / "pool", options).value();

@@ -87,6 +87,12 @@ inline PoolOptions on_disk() {
   options.emulate = true;
   return options;
 }
+// Only one thread runs: hooks may be set.
+inline PoolOptions on_disk_by_hand() {
+  PoolOptions options = on_disk();
+  options.epoch_length = {};
+  return options;
+}
 inline PoolOptions quick_epochs() {
   PoolOptions options;
   options.epoch_length = std::chrono::microseconds(50);
@@ -274,9 +280,14 @@ Op<K> random_op(Random& random, const Owned<K>& key) {
 }
 
 // Acknowledged: what returned (strict trees), what a sync() covered (buffered ones).
+inline const TreeInfo& tree_of(std::string_view spec) {
+  return *std::ranges::find(trees(), spec.substr(0, spec.find(':')), &TreeInfo::name);
+}
 inline bool is_buffered(std::string_view spec) {
-  const auto row = std::ranges::find(trees(), spec.substr(0, spec.find(':')), &TreeInfo::name);
-  return row != trees().end() && row->durability == Durability::buffered;
+  return tree_of(spec).durability == Durability::buffered;
+}
+inline bool is_latch_free(std::string_view spec) {
+  return tree_of(spec).latch_free;
 }
 inline bool is_buffered_case(const Case& c) {
   return is_buffered(c.spec);

@@ -7,6 +7,7 @@
 #include <bit>
 #include <chrono>
 #include <latch>
+#include <map>
 #include <set>
 #include <thread>
 #include <utility>
@@ -78,6 +79,19 @@ class Linearizer {
   const std::vector<Event>& events_;
   std::set<std::pair<std::uint64_t, Register>> tried_;
 };
+
+std::string history_of(std::vector<Event> events, const Register& start) {
+  std::ranges::sort(events, {}, &Event::invoked_ns);
+  std::string text = ", from " + (start ? std::to_string(*start) : "absent");
+  for (const Event& event : events) {
+    constexpr std::array<const char*, 5> kNames{"insert", "update", "upsert", "remove", "find"};
+    text += std::string("\n  ") + kNames[static_cast<std::size_t>(event.kind)] + " " +
+            std::to_string(event.value) + ": " + std::string(to_string(event.outcome)) + " [" +
+            std::to_string(event.invoked_ns - events.front().invoked_ns) + ", " +
+            std::to_string(event.returned_ns - events.front().invoked_ns) + "]";
+  }
+  return text;
+}
 
 TEST(Linearizability, CanaryTheCheckerSeesWrongHistories) {
   const Event insert{Kind::insert, 1, Outcome::done, 0, 10};
@@ -173,7 +187,8 @@ TEST_P(Threads, HistoriesAreLinearizable) {
         events.push_back(perform<K>(contest.index, contest.keys[which], Kind::find, 0));
         EXPECT_LE(events.size(), 64U);
         EXPECT_TRUE(Linearizer(events).possible(state[which]))
-            << "seed " << seed << ", round " << round << ", key " << which;
+            << "seed " << seed << ", round " << round << ", key " << which
+            << history_of(events, state[which]);
         state[which] =
             events.back().outcome == Outcome::done ? Register{events.back().value} : Register{};
       }
@@ -271,6 +286,96 @@ TEST_P(Threads, ScansBesideWriters) {
     EXPECT_EQ(unsound(pool), "") << "seed " << seed;
   });
 }
+
+// --- Batches -------------------------------------------------------------------------------------
+
+// Batch number n: entries far apart, with those of other batches between them.
+constexpr std::uint64_t kBatch = 16;
+constexpr std::uint64_t kBatches = 300;
+
+template <class K>
+std::vector<Entry<K>> batch(std::uint64_t n) {
+  std::vector<Entry<K>> entries;
+  for (std::uint64_t i = 0; i < kBatch; ++i) {
+    entries.push_back({Keys<K>::nth(i * (2 * kBatches) + n), n});
+  }
+  return entries;
+}
+
+TEST_P(Threads, BatchesAnswerLikeInsertions) {
+  with_keys([]<class K>(const std::string& spec) {
+    Pool pool = Pool::anonymous(quick_epochs()).value();
+    auto index = pool.index<K>("index", spec).value();
+    auto entries = batch<K>(7);
+    EXPECT_EQ(index.insert_all({}), Outcome::done);
+    ASSERT_EQ(index.insert_all(entries), Outcome::done);
+    EXPECT_EQ(index.size(), kBatch);
+    EXPECT_EQ(index.insert_all(entries), Outcome::exists);
+    // A prefix stays.
+    ASSERT_EQ(index.remove(entries[0].key), Outcome::done);
+    EXPECT_EQ(index.insert_all(entries), Outcome::exists);
+    EXPECT_TRUE(index.find(entries[0].key));
+    EXPECT_EQ(index.size(), kBatch);
+    std::swap(entries[3], entries[4]);
+    EXPECT_EQ(index.insert_all(entries), Outcome::not_ascending);
+    EXPECT_EQ(index.size(), kBatch);
+    EXPECT_EQ(unsound(pool), "");
+  });
+}
+
+// In trees that promise it: scans, and two look-ups in a row, see all of a batch or nothing of it.
+class WholeBatches : public EveryTree {};
+
+bool has_whole_batches(const Case& c) {
+  const auto row = std::ranges::find(trees(), c.spec.substr(0, c.spec.find(':')), &TreeInfo::name);
+  return row->whole_batches;
+}
+
+TEST_P(WholeBatches, AreSeenWhollyOrNotAtAll) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    Pool pool = Pool::anonymous(quick_epochs()).value();
+    auto index = pool.index<K>("index", spec).value();
+    std::atomic<std::uint64_t> next{0};  // the batch that comes or runs
+    std::thread batches([&] {
+      Random random(seed);
+      for (; next.load() < kBatches; next.fetch_add(1)) {
+        ASSERT_EQ(index.insert_all(batch<K>(next.load())), Outcome::done);
+        // Others, so that leaves split and merge.
+        const std::uint64_t n = kBatches + random.below(kBatches);
+        const auto entries = batch<K>(n);
+        for (const auto& entry : entries) index.upsert(entry.key, n);
+        for (const auto& entry : entries) index.remove(entry.key);
+      }
+    });
+    Random random(seed + 1);
+    std::vector<Entry<K>> seen;
+    while (next.load() < kBatches && !::testing::Test::HasFatalFailure()) {
+      if (random.one_in(4)) {
+        const bool up = random.one_in(2);
+        ASSERT_EQ(up ? index.scan(K{}, kAll, seen) : index.scan_back(std::nullopt, kAll, seen),
+                  Outcome::done);
+        std::map<std::uint64_t, std::uint64_t> count;
+        for (const auto& entry : seen) ++count[entry.value];
+        for (const auto& [n, entries] : count) {
+          if (n >= kBatches) continue;
+          ASSERT_EQ(entries, kBatch) << "batch " << n << ", seed " << seed;
+        }
+        continue;
+      }
+      const auto entries = batch<K>(next.load());
+      const std::uint64_t one = random.below(kBatch);
+      const std::uint64_t other = random.below(kBatch);
+      if (index.find(entries[one].key)) {
+        ASSERT_TRUE(index.find(entries[other].key)) << "seed " << seed;
+      }
+    }
+    batches.join();
+    EXPECT_EQ(unsound(pool), "");
+  });
+}
+
+EVERLEAF_EVERY_TREE_THAT(WholeBatches, has_whole_batches);
 
 // --- Threads that come and go --------------------------------------------------------------------
 

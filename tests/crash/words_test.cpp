@@ -1,0 +1,259 @@
+// src/pmwcas without a tree: every crash of one thread, every schedule of a few, threads that stop
+// for ever; and proof that the rare paths were taken.
+#include "threads/words.hpp"
+
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace everleaf::crash {
+namespace {
+
+using Reached = std::map<std::string, std::uint64_t, std::less<>>;
+
+WordsConfig config_of(const char* program) {
+  WordsConfig config;
+  config.program = *parse_words(program);
+  config.random_runs = 0;
+  return config;
+}
+
+WordsReport explore(const WordsConfig& config) {
+  WordsReport report = run_words(config);
+  EXPECT_EQ(report.failure, "") << replay_line(config, report);
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.sampled, 0U) << to_string(config.program);
+  EXPECT_GT(report.executions, 0U);
+  return report;
+}
+
+WordsCall call(std::vector<WordChange> changes, std::uint64_t invoked, std::uint64_t returned,
+               bool succeeded, bool later = false) {
+  WordsCall one;
+  one.changes = std::move(changes);
+  one.ready = true;
+  one.invoked = invoked;
+  one.returned = returned;
+  one.succeeded = succeeded;
+  one.later = later;
+  return one;
+}
+
+WordChange change(std::size_t word, std::uint64_t expected, std::uint64_t desired) {
+  return {WordChange::Kind::values, word, expected, desired};
+}
+
+WordsCall read(std::size_t word, std::uint64_t value, std::uint64_t invoked,
+               std::uint64_t returned) {
+  WordsCall one;
+  one.reads = word;
+  one.value = value;
+  one.invoked = invoked;
+  one.returned = returned;
+  return one;
+}
+
+constexpr std::uint64_t kPending = WordsCall::kPending;
+
+TEST(WordOrders, AllWordsOrNone) {
+  const auto both = [](std::uint64_t returned) {
+    return std::vector{call({change(0, 1, 2), change(1, 1, 3)}, 1, returned, true)};
+  };
+  EXPECT_TRUE(explained(both(2), {1, 1}, {2, 3}));
+  EXPECT_FALSE(explained(both(2), {1, 1}, {1, 1}));
+  EXPECT_FALSE(explained(both(2), {1, 1}, {2, 1}));
+  EXPECT_TRUE(explained(both(kPending), {1, 1}, {1, 1}));
+  EXPECT_TRUE(explained(both(kPending), {1, 1}, {2, 3}));
+  EXPECT_FALSE(explained(both(kPending), {1, 1}, {1, 3}));
+}
+
+TEST(WordOrders, AnswersAndTime) {
+  EXPECT_TRUE(explained({call({change(0, 5, 2)}, 1, 2, false)}, {1}, {1}));
+  EXPECT_FALSE(explained({call({change(0, 1, 2)}, 1, 2, false)}, {1}, {1}));
+  // A crash takes back what a reader saw.
+  EXPECT_FALSE(
+      explained({call({change(0, 1, 2)}, 1, kPending, false), read(0, 2, 2, 3)}, {1}, {1}));
+  EXPECT_TRUE(explained({call({change(0, 1, 2)}, 1, kPending, false), read(0, 2, 2, 3)}, {1}, {2}));
+  EXPECT_FALSE(explained({call({change(0, 1, 2)}, 1, 2, true), read(0, 1, 3, 4)}, {1}, {2}));
+  // Two that both believe to have been first.
+  EXPECT_FALSE(explained({call({change(0, 1, 2)}, 1, 4, true), call({change(0, 1, 3)}, 2, 3, true)},
+                         {1}, {3}));
+}
+
+TEST(WordOrders, LaterGivesUpAtomicityAtACrash) {
+  const std::vector loose{call({change(0, 1, 2), change(1, 1, 3)}, 1, 2, true, true)};
+  for (const std::uint64_t first : {1, 2}) {
+    for (const std::uint64_t second : {1, 3})
+      EXPECT_TRUE(explained(loose, {1, 1}, {first, second}));
+  }
+  EXPECT_FALSE(explained(loose, {1, 1}, {4, 1}));
+  // Not what was durable before it.
+  const std::vector after{call({change(0, 1, 2)}, 1, 2, true),
+                          call({change(0, 2, 3)}, 3, 4, true, true)};
+  EXPECT_TRUE(explained(after, {1}, {2}));
+  EXPECT_FALSE(explained(after, {1}, {1}));
+}
+
+TEST(WordPrograms, AreTheirText) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    const std::string text = to_string(make_words(seed, 3));
+    const auto program = parse_words(text);
+    ASSERT_TRUE(program) << text;
+    EXPECT_EQ(to_string(*program), text);
+  }
+  EXPECT_FALSE(parse_words("1,2/2:+1"));
+  EXPECT_FALSE(parse_words("1,2/0:"));
+  EXPECT_FALSE(parse_words("1,2/r2"));
+  EXPECT_FALSE(parse_words("x/r0"));
+}
+
+// W1 to W6, A1 to A8: every image of every crash, recovery crashed, and work after both.
+TEST(Words, OneThreadEveryCrash) {
+  for (const char* const text :
+       {"7/0:+1", "0,0/0:+1+1:+1", "0,0,0/1:+1+0:+1+2:+1", "0,0/0:5>6+1:0>1",
+        "0,0/0:0>1+1:5>6,0:+1", "0/0:+1,0:+1,0:+1,0:+1,0:+1,0:+1", "0,0/0:+1+1:+1~,0:+1+1:+1",
+        "0,0/0:+1~,1:+1~,0:+1", "b/0:b", "b,0/0:b+1:+1,0:b", "b/0:-,0:b", "b,0/0:b+1:5>6,0:b",
+        "b,b/0:b+1:-,1:b"}) {
+    WordsConfig config = config_of(text);
+    config.preemptions = 0;
+    config.nested = 2;
+    config.then = work_after(config.program);
+    for (const Domain domain : {Domain::memory, Domain::cache}) {
+      config.domain = domain;
+      EXPECT_GT(explore(config).nested_points, 0U);
+    }
+  }
+}
+
+// The lane of a thread that comes for the first time, in memory that was used before.
+TEST(Words, ANewLane) {
+  WordsConfig config = config_of("0,0/0:+1+1:+1,0:+1");
+  config.preemptions = 0;
+  config.new_lanes = true;
+  const WordsReport report = run_words(config);
+  EXPECT_EQ(report.failure, "") << replay_line(config, report);
+  EXPECT_GT(report.executions, 0U);
+}
+
+// Where words of a line reach the medium in any order there are more images.
+TEST(Words, OneThreadEveryCrashOnADisk) {
+  for (const char* const text : {"7/0:+1", "0,0/0:+1+1:+1", "b/0:b"}) {
+    WordsConfig config = config_of(text);
+    config.preemptions = 0;
+    config.nested = 2;
+    config.domain = Domain::disk;
+    config.then = {work_after(config.program).front()};
+    const WordsReport report = run_words(config);
+    EXPECT_EQ(report.failure, "") << replay_line(config, report);
+    EXPECT_GT(report.nested_points, 0U);
+  }
+}
+
+// Words in the same and in opposite order, one that is shared, the same ones; one word and three;
+// blocks; operations that are not durable at their return.
+constexpr const char* kTwo[] = {
+    "0/0:+1/0:+1",
+    "0,0/0:+1+1:+1/0:+1+1:+1",
+    "0,0/0:0>1+1:0>1/1:0>2+0:0>2",
+    "0,0,0/0:+1+1:+1/1:+1+2:+1",
+    "0,0,0/0:+1+1:+1/2:+1+1:+1,r0",
+    "0,0/0:+1+1:+1/0:+1,r1",
+    "0,0/0:+1+1:+1/1:=+0:=",
+    "0,0,0/0:+1+1:+1+2:+1/2:+1+0:+1",
+    "0,0/0:+1+1:+1~/0:+1+1:+1",
+    "0,0/0:+1+1:5>6/0:+1+1:+1",
+    "b/0:b/0:b",
+    "b,0/0:b+1:+1/0:-+1:+1",
+};
+
+TEST(Words, TwoThreads) {
+  for (const char* const text : kTwo) {
+    WordsConfig config = config_of(text);
+    config.preemptions = 2;
+    config.random_runs = 100;
+    for (const Domain domain : {Domain::memory, Domain::disk, Domain::cache}) {
+      config.domain = domain;
+      EXPECT_GT(explore(config).schedules, 100U);
+    }
+  }
+}
+
+TEST(Words, TwoThreadsWithThreePreemptions) {
+  for (const char* const text : {"0,0/0:+1+1:+1/0:+1+1:+1", "0,0/0:0>1+1:0>1/1:0>2+0:0>2"}) {
+    WordsConfig config = config_of(text);
+    config.preemptions = 3;
+    EXPECT_GT(explore(config).schedules, 100U);
+  }
+}
+
+TEST(Words, ThreeThreads) {
+  for (const char* const text :
+       {"0,0/0:+1+1:+1/0:+1+1:+1/0:+1,r1", "0,0,0/0:+1+1:+1/1:+1+2:+1/2:+1+0:+1",
+        "0,0/0:=+1:=/0:+1+1:+1/1:+1~"}) {
+    WordsConfig config = config_of(text);
+    config.preemptions = 1;
+    config.random_runs = 300;
+    (void)explore(config);
+  }
+}
+
+// Who is stopped for ever, anywhere, holds up nobody.
+TEST(Words, NobodyWaits) {
+  for (const char* const text :
+       {"0,0/0:+1+1:+1!/0:+1+1:+1!", "0,0,0/0:+1+1:+1+2:+1!/2:+1+1:+1!,0:+1!",
+        "0,0,0/0:+1+1:+1!/1:+1+2:+1!/2:+1+0:+1!", "0,0/0:+1+1:+1~!/1:+1+0:+1!"}) {
+    WordsConfig config = config_of(text);
+    config.preemptions = 0;
+    config.park = true;
+    EXPECT_GT(explore(config).schedules, 50U);
+  }
+}
+
+// --- The rare paths ------------------------------------------------------------------------------
+
+void expect_reached(const WordsReport& report, std::string_view path) {
+  const auto found = report.reached.find(path);
+  EXPECT_TRUE(found != report.reached.end() && found->second != 0) << path;
+}
+
+TEST(WordPaths, Stories) {
+  for (const WordsStory& story : word_stories()) {
+    for (const Domain domain : {Domain::memory, Domain::disk, Domain::cache}) {
+      const WordsReport report = explore(crash::config_of(story, domain));
+      if (domain == Domain::memory && !story.path.empty()) expect_reached(report, story.path);
+    }
+  }
+}
+
+TEST(WordPaths, ALateMarkerIsTakenAway) {
+  WordsConfig config = config_of("0,0/0:+1+1:+1/0:+1+1:+1/1:+1");
+  config.preemptions = 2;
+  config.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const WordsReport report = run_words(config);
+  EXPECT_EQ(report.failure, "") << replay_line(config, report);
+  expect_reached(report, "W3: a marker is taken away");
+}
+
+TEST(WordPaths, TheOthers) {
+  Reached all;
+  for (const char* const text :
+       {"0/0:+1,0:+1/0:+1", "0,0/0:+1+1:+1/0:+1+1:+1", "b,0/0:b+1:+1/0:b+1:0>1", "b/0:-/0:b"}) {
+    WordsConfig config = config_of(text);
+    config.preemptions = 1;
+    for (const auto& [path, times] : explore(config).reached) all[path] += times;
+    config.nested = 2;
+    config.preemptions = 0;
+    for (const auto& [path, times] : explore(config).reached) all[path] += times;
+  }
+  for (const char* const path :
+       {"helping: decided", "helping: decided, made durable by F1",
+        "W1: a block that somebody else freed", "A1: fields of a free descriptor",
+        "A2: not all are", "A3: all words are installed", "A4: an allocated block",
+        "A5: a freed block", "A6: an install"}) {
+    EXPECT_GT(all[path], 0U) << path;
+  }
+}
+
+}  // namespace
+}  // namespace everleaf::crash

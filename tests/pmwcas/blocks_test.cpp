@@ -1,0 +1,142 @@
+// Blocks that travel with operations: none leaks, none has two owners.
+#include <map>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "words.hpp"
+
+namespace everleaf::pmwcas {
+namespace {
+
+TEST(PmwcasBlocks, DiscardGivesThemBack) {
+  const auto pool = words_of({0}, 1);
+  const Offset old = pool->value(0);
+  const Offset block = pool->new_block();
+  {
+    Descriptor operation = pool->words().allocate();
+    EXPECT_TRUE(operation.allocates(block));
+    EXPECT_TRUE(operation.frees(old));
+  }
+  EXPECT_EQ(pool->new_block(), block);
+  {
+    Descriptor operation = pool->words().allocate();
+    *operation.reserve_entry(pool->word(0), old, Policy::free_one) = block;
+  }
+  EXPECT_EQ(pool->new_block(), block);
+  EXPECT_EQ(pool->value(0), old);
+  EXPECT_EQ(settled(*pool), "");
+}
+
+TEST(PmwcasBlocks, FailureGivesThemBack) {
+  const auto pool = words_of({0, 5}, 1);
+  const Offset old = pool->value(0);
+  Offset block = 0;
+  {
+    Descriptor operation = pool->words().allocate();
+    block = pool->new_block();
+    *operation.reserve_entry(pool->word(0), old, Policy::free_one) = block;
+    EXPECT_TRUE(operation.add_word(pool->word(1), 6, 7));
+    EXPECT_EQ(operation.execute(), Answer::failed);
+  }
+  EXPECT_EQ(pool->value(0), old);
+  EXPECT_EQ(pool->heap().allocated_bytes(block), 0U);
+  EXPECT_EQ(pool->new_block(), block);
+  EXPECT_EQ(settled(*pool), "");
+}
+
+TEST(PmwcasBlocks, TheCallbackIsAskedInstead) {
+  const auto pool = words_of({0, 5}, 1);
+  std::map<Offset, bool> told;
+  const auto tell = [&told](Offset block, bool freed) { told.emplace(block, freed); };
+  const Offset old = pool->value(0);
+  const Offset first = pool->new_block();
+  {
+    Descriptor discarded = pool->words().allocate(tell);
+    EXPECT_TRUE(discarded.allocates(first));
+  }
+  EXPECT_EQ(told, (std::map<Offset, bool>{{first, false}}));
+  const auto replace = [&](Word wanted) {
+    told.clear();
+    Descriptor operation = pool->words().allocate(tell);
+    *operation.reserve_entry(pool->word(0), old, Policy::free_one) = first;
+    EXPECT_TRUE(operation.add_word(pool->word(1), wanted, 7));
+    const Answer answer = operation.execute();
+    pool->words().settle();
+    return answer;
+  };
+  EXPECT_EQ(replace(6), Answer::failed);
+  EXPECT_EQ(told, (std::map<Offset, bool>{{first, false}}));
+  EXPECT_EQ(replace(5), Answer::succeeded);
+  EXPECT_EQ(told, (std::map<Offset, bool>{{old, true}}));
+  EXPECT_EQ(settled(*pool), "");
+}
+
+TEST(PmwcasBlocks, EightAndEachOnce) {
+  const auto pool = words_of({0});
+  Descriptor operation = pool->words().allocate();
+  std::vector<Offset> blocks;
+  for (std::size_t i = 0; i < kMaxBlocks; ++i) {
+    blocks.push_back(pool->new_block());
+    EXPECT_TRUE(operation.allocates(blocks.back()));
+    EXPECT_FALSE(operation.allocates(blocks.back()));
+    EXPECT_FALSE(operation.frees(blocks.back()));
+  }
+  const Offset ninth = pool->new_block();
+  EXPECT_FALSE(operation.allocates(ninth));
+  EXPECT_TRUE(operation.add_word(pool->word(0), 0, 1));
+  EXPECT_EQ(operation.execute(), Answer::succeeded);
+  for (const Offset block : blocks) EXPECT_NE(pool->heap().allocated_bytes(block), 0U);
+  Descriptor back = pool->words().allocate();
+  for (const Offset block : blocks) EXPECT_TRUE(back.frees(block));
+  EXPECT_TRUE(back.add_word(pool->word(0), 1, 2));
+  EXPECT_EQ(back.execute(), Answer::succeeded);
+  EXPECT_EQ(settled(*pool), "");
+}
+
+// Who comes second finds the block free already, and is not told that the pool is damaged.
+TEST(PmwcasBlocks, FreedBySomebodyElse) {
+  const auto pool = words_of({0, 5}, 1);
+  const alloc::Grace::Pin pin(pool->grace());
+  const Offset old = pool->value(0);
+  Descriptor second = pool->words().allocate();
+  *second.reserve_entry(pool->word(0), old, Policy::free_one) = pool->new_block();
+  EXPECT_EQ(new_block(*pool, 0), Answer::succeeded);
+  EXPECT_EQ(second.execute(), Answer::failed);
+  // There is no such block, and the words say nothing else.
+  Descriptor odd = pool->words().allocate();
+  EXPECT_TRUE(odd.frees(pool->table() + 16));
+  EXPECT_TRUE(odd.add_word(pool->word(1), 5, 6));
+  EXPECT_EQ(odd.execute(), Answer::corrupt);
+  EXPECT_EQ(pool->value(1), 5U);
+  EXPECT_EQ(settled(*pool), "");
+}
+
+TEST(PmwcasBlocks, AreUsedAgain) {
+  const auto pool = words_of({0, 0, 0, 0, 0}, 31);
+  for (std::size_t i = 0; i < 300; ++i) ASSERT_EQ(new_block(*pool, i % 5), Answer::succeeded);
+  const std::uint64_t bytes = pool->medium().size();
+  // More than fits into it.
+  for (std::size_t i = 0; i < bytes / pmem::kLine * 2; ++i) {
+    ASSERT_EQ(new_block(*pool, i % 5), Answer::succeeded);
+  }
+  EXPECT_EQ(pool->medium().size(), bytes);
+  EXPECT_EQ(settled(*pool), "");
+}
+
+TEST(PmwcasBlocks, AFullPoolSaysSo) {
+  const auto pool = words_of({0});
+  pool->heap().fail_after(0);
+  // Another thread has no lane yet.
+  std::thread([&pool] { EXPECT_FALSE(pool->words().allocate().ok()); }).join();
+  EXPECT_TRUE(pool->words().allocate().ok() || pool->words().statistics().executed == 0);
+  pool->heap().fail_after(~std::uint64_t{0});
+  std::thread([&pool] {
+    EXPECT_TRUE(pool->words().allocate().ok());
+    EXPECT_EQ(change(*pool, {{0, 0, 1}}), Answer::succeeded);
+  }).join();
+  EXPECT_EQ(settled(*pool), "");
+}
+
+}  // namespace
+}  // namespace everleaf::pmwcas

@@ -1,0 +1,152 @@
+// A pool that somebody damaged: each word of the table, a lane and the words under evil values. It
+// is refused, or works on; it neither ends the process nor hangs.
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "words.hpp"
+
+namespace everleaf::pmwcas {
+namespace {
+
+constexpr std::size_t kWords = 4;
+
+// Memory for a pool, as aligned as a mapping.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes)
+      : bytes_(bytes), base_(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)), std::free) {}
+  [[nodiscard]] std::byte* base() const { return base_.get(); }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  void become(const Memory& other) const { std::memcpy(base(), other.base(), bytes_); }
+  [[nodiscard]] Word& word(Offset at) const { return *reinterpret_cast<Word*>(base_.get() + at); }
+
+ private:
+  std::size_t bytes_;
+  std::unique_ptr<std::byte, void (*)(void*)> base_;
+};
+
+PoolOptions options() {
+  return options_in(Domain::memory);
+}
+
+WordsPool::File attach(const Memory& memory) {
+  return pmem::PoolFile::attach(memory.base(), memory.bytes(), memory.bytes(), options(), nullptr);
+}
+
+struct Damaged {
+  Memory memory{pmem::kMinPoolBytes};
+  Offset table = 0;
+  Offset lane = 0;
+  Offset words = 0;
+};
+
+// Operations under way of all kinds: succeeded, failed, undecided (by hand), and a free descriptor.
+void make(Damaged& made) {
+  auto pool = WordsPool::create(pmem::PoolFile::format(made.memory.base(), made.memory.bytes(),
+                                                       made.memory.bytes(), options(), nullptr),
+                                std::vector<Word>(kWords, 1), 8);
+  ASSERT_TRUE(pool);
+  ASSERT_EQ(change(*pool, {{0, 1, 2}, {1, 1, 2}}), Answer::succeeded);
+  ASSERT_EQ(new_block(*pool, 3), Answer::succeeded);
+  ASSERT_EQ(change(*pool, {{0, 2, 3}, {2, 9, 3}}), Answer::failed);
+  ASSERT_EQ(change(*pool, {{1, 2, 3}, {2, 1, 3}}), Answer::succeeded);
+  made.table = pool->table();
+  made.words = pool->medium().offset_of(pool->word(0));
+  pool->words().for_each_block([&](Offset at, std::size_t) {
+    if (at != made.table) made.lane = at;
+  });
+}
+
+// Opens it and works on all words. False: it was refused.
+bool use(const Memory& memory) {
+  auto pool = WordsPool::open(attach(memory));
+  if (!pool) return false;
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < kWords - 1; ++i) {
+      EXPECT_EQ((*pool)->value(i) & kControl, 0U);
+      const Word a = (*pool)->value(i);
+      const Word b = (*pool)->value((i + 1) % kWords);
+      (void)change(**pool, {{i, a, a / 2 + 1}, {(i + 1) % kWords, b, b / 2 + 1}});
+    }
+    (void)new_block(**pool, kWords - 1);
+  }
+  EXPECT_TRUE((*pool)->words().settle_all());
+  (void)(*pool)->problem();
+  return true;
+}
+
+TEST(PmwcasDamage, IsRefusedOrHarmless) {
+  const std::uint64_t seed = test::seed();
+  test::Random random(seed);
+  Damaged made;
+  make(made);
+  std::vector<Offset> places;
+  for (std::size_t i = 0; i < 4; ++i) places.push_back(made.table + i * sizeof(Word));
+  for (std::size_t i = 0; i < sizeof(LaneAt) / sizeof(Word); ++i) {
+    places.push_back(made.lane + i * sizeof(Word));
+  }
+  for (std::size_t i = 0; i < kWords; ++i) places.push_back(made.words + i * sizeof(Word));
+  const Memory damaged(pmem::kMinPoolBytes);
+  std::uint64_t refused = 0;
+  std::uint64_t used = 0;
+  for (const Offset place : places) {
+    const Word good = made.memory.word(place);
+    std::vector<Word> evil{0,
+                           1,
+                           ~Word{0},
+                           kControl,
+                           kControl | random.word(),
+                           random.word(),
+                           good ^ Word{1} << random.below(64),
+                           good ^ Word{1} << random.below(8),
+                           made.table,
+                           made.lane,
+                           made.lane + 64,
+                           made.words,
+                           made.words + 1,
+                           pmem::kMinPoolBytes - 4,
+                           pmem::kHeapAt,
+                           good + 1};
+    // References of all kinds, to every descriptor, now and at its next use.
+    for (unsigned kind = 0; kind < 4; ++kind) {
+      const auto which = static_cast<unsigned>(random.below(kDescriptors));
+      const auto sequence = made.memory.word(made.lane + offsetof(LaneAt, descriptors) +
+                                             which * sizeof(DescriptorAt)) >>
+                            kStatusBits;
+      for (Word next = 0; next < 2; ++next) {
+        evil.push_back(Reference(static_cast<Reference::Kind>(kind), 0, which,
+                                 static_cast<unsigned>(random.below(8)), sequence + next)
+                           .word());
+      }
+    }
+    for (const Word value : evil) {
+      damaged.become(made.memory);
+      damaged.word(place) = value;
+      (use(damaged) ? used : refused) += 1;
+    }
+  }
+  EXPECT_GT(refused, 0U);
+  EXPECT_GT(used, 0U);
+}
+
+// Two slots that name one lane, or the table itself, would work on the same descriptors.
+TEST(PmwcasDamage, ALaneBelongsToOneSlot) {
+  Damaged made;
+  make(made);
+  const Memory damaged(pmem::kMinPoolBytes);
+  for (const Offset other : {made.lane, made.table}) {
+    damaged.become(made.memory);
+    damaged.word(made.table + 5 * sizeof(Word)) = other;
+    const auto pool = WordsPool::open(attach(damaged));
+    ASSERT_FALSE(pool);
+    EXPECT_EQ(pool.error().code, Code::corrupt);
+  }
+  damaged.become(made.memory);
+  EXPECT_TRUE(use(damaged));
+}
+
+}  // namespace
+}  // namespace everleaf::pmwcas
