@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench crash mutants lint format install
+.PHONY: help demo test soak bench crash mutants lint format install
 
 # Compilers at once.
 JOBS ?= $(shell nproc)
@@ -10,6 +10,8 @@ PREFIX ?= /usr/local
 BENCH_ARGS ?= --records 1000000
 # Seconds of `make crash`.
 CRASH_BUDGET ?= 600
+# Seconds of `make soak`; a round that has begun is finished.
+SOAK_BUDGET ?= 600
 CTEST := ctest -j $(JOBS) --output-on-failure --no-tests=error
 
 help: ## Show the targets
@@ -36,6 +38,18 @@ test: ## Release, ASan+UBSan and TSan builds with their tests, lint, and the tes
 	@$(MAKE) --no-print-directory lint
 	@$(CTEST) --test-dir build/asan -L cli
 	@$(CTEST) --test-dir build/release -L cli
+
+soak: ## The scenarios again and again, each time with new random numbers (SOAK_BUDGET=600)
+	@scripts/bootstrap build test
+	@cmake --preset release
+	@cmake --build --preset release -j $(JOBS)
+	@cmake --preset asan
+	@cmake --build --preset asan -j $(JOBS)
+	@end=$$((SECONDS + $(SOAK_BUDGET))); while [[ $$SECONDS -lt $$end ]]; do \
+	  for build in release asan; do \
+	    EVERLEAF_TEST_SEED=random $(CTEST) --test-dir build/$$build -L "semantics|damage"; \
+	  done; \
+	done
 
 bench: ## Measure the trees beside their rivals; BENCH_ARGS="--index ... --records ..."
 	@scripts/bootstrap bench

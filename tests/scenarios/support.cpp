@@ -4,10 +4,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <random>
 #include <stdexcept>
+#include <string_view>
 
 #include <stdlib.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 namespace everleaf::test {
 
@@ -51,8 +54,12 @@ std::size_t scaled(std::size_t n) {
 
 std::uint64_t seed() {
   const char* const text = std::getenv("EVERLEAF_TEST_SEED");
-  const std::uint64_t value =
-      text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device{}();
+  const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
+  const std::string name = std::string(test->test_suite_name()) + '.' + test->name();
+  const std::uint64_t value = text == nullptr ? XXH3_64bits(name.data(), name.size())
+                              : std::string_view(text) == "random"
+                                  ? std::random_device{}()
+                                  : std::strtoull(text, nullptr, 10);
   std::printf("[ seed     ] EVERLEAF_TEST_SEED=%llu\n", static_cast<unsigned long long>(value));
   return value;
 }

@@ -35,7 +35,8 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info);
 double scale();
 std::size_t scaled(std::size_t n);
 
-// EVERLEAF_TEST_SEED, or a new one; printed, so that a failure can be repeated.
+// The same in every run of a test; EVERLEAF_TEST_SEED=random is a new one, and a number that one.
+// Printed, so that a failure can be repeated.
 std::uint64_t seed();
 
 class Random {

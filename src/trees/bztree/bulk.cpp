@@ -71,6 +71,7 @@ Outcome BzTree<Keys>::append_leaf(const Items& items, const Entry<Key>* before, 
   std::vector<Reserved> fresh;
   fresh.reserve(3);
   const Word parent_status = words_->read(parent_of(path, depth).status);
+  if ((parent_status & kFrozen) != 0) return refresh_above(path, depth);
   if (before == nullptr) {
     // Its words may hold references of another thread's last operation still, which is so durably
     // decided before the block is used again.
@@ -87,9 +88,8 @@ Outcome BzTree<Keys>::append_leaf(const Items& items, const Entry<Key>* before, 
   if (depth == 0) {
     content.children.push_back(path.leaf);
   } else {
-    if ((parent_status & kFrozen) != 0) return refresh(path, depth - 1);
     above_status = words_->read(parent_of(path, depth - 1).status);
-    if ((above_status & kFrozen) != 0) return refresh(path, depth - 2);
+    if ((above_status & kFrozen) != 0) return refresh_above(path, depth - 1);
     content = content_of(inner(path.steps[depth - 1].node));
   }
   Sep separator;

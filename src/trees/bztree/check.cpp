@@ -125,6 +125,9 @@ void BzTree<Keys>::survey_all(Survey& s) const {
   const alloc::Grace::Pin pin(c_.grace);
   s.own(root_, c_.heap.allocated_bytes(root_));
   words_->for_each_block([&s](Offset block, std::size_t bytes) { s.own(block, bytes); });
+  if ((words_->read(&root()->status) & kFrozen) != 0) {
+    s.problem(at_node(root_, "the root block is frozen"));
+  }
   const Offset at = words_->read(&root()->child);
   const std::uint32_t level = possible(at) ? inner(at).header().level : 0;
   s.stats.height = level;

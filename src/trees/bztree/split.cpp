@@ -233,7 +233,7 @@ Outcome BzTree<Keys>::replace_leaf(const Path& path, bool append) {
 template <class Keys>
 Outcome BzTree<Keys>::consolidate(const Path& path, const Items& live) {
   const Word parent_status = words_->read(parent_of(path, path.depth).status);
-  if ((parent_status & kFrozen) != 0) return refresh(path, path.depth - 1);
+  if ((parent_status & kFrozen) != 0) return refresh_above(path, path.depth);
   std::vector<Reserved> fresh;
   if (const Outcome made = make_leaf(live, Need::replacement, fresh); made != Outcome::done)
     return made;
@@ -245,11 +245,13 @@ Outcome BzTree<Keys>::consolidate(const Path& path, const Items& live) {
   return outcome;
 }
 
-// A frozen inner node that is reachable: whoever froze it does not go on.
+// The parent of the node at depth `child` is frozen and reachable: whoever froze it does not go on.
 template <class Keys>
-Outcome BzTree<Keys>::refresh(const Path& path, unsigned depth) {
+Outcome BzTree<Keys>::refresh_above(const Path& path, unsigned child) {
+  if (child == 0) return Outcome::corrupt;  // nobody freezes the root block
+  const unsigned depth = child - 1;
   const Word parent_status = words_->read(parent_of(path, depth).status);
-  if ((parent_status & kFrozen) != 0) return refresh(path, depth - 1);
+  if ((parent_status & kFrozen) != 0) return refresh_above(path, depth);
   const InnerOf old = inner(path.steps[depth].node);
   std::vector<Reserved> fresh;
   const Outcome made = make_inner(old.header().level, content_of(old), Need::replacement, fresh);
@@ -265,19 +267,19 @@ template <class Keys>
 bool BzTree<Keys>::look_above(const Path& path, unsigned depth, Above& above, Outcome& outcome) {
   const Offset node = node_at(path, depth);
   above.parent_status = words_->read(parent_of(path, depth).status);
+  if ((above.parent_status & kFrozen) != 0) {
+    outcome = refresh_above(path, depth);
+    return false;
+  }
   if (depth == 0) {
     above.content.children.push_back(node);
     return true;
   }
   const Step& step = path.steps[depth - 1];
   above.position = step.position;
-  if ((above.parent_status & kFrozen) != 0) {
-    outcome = refresh(path, depth - 1);
-    return false;
-  }
   above.status = words_->read(parent_of(path, depth - 1).status);
   if ((above.status & kFrozen) != 0) {
-    outcome = refresh(path, depth - 2);
+    outcome = refresh_above(path, depth - 1);
     return false;
   }
   above.content = content_of(inner(step.node));

@@ -154,7 +154,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
                                      std::vector<Reserved>& fresh, bool& installed);
   [[nodiscard]] Outcome split_leaf(const Path& path, const Items& live, bool append);
   [[nodiscard]] Outcome split_inner(const Path& path, unsigned depth, bool append);
-  [[nodiscard]] Outcome refresh(const Path& path, unsigned depth);
+  [[nodiscard]] Outcome refresh_above(const Path& path, unsigned child);
   [[nodiscard]] bool gather(const LeafOf& leaf, Items& items) const;
   [[nodiscard]] static std::uint32_t bytes_for(std::span<const Item<Key>> items);
   // Of changes that free no less than they take: the spare blocks are for them.
