@@ -78,8 +78,8 @@ void heap_phases(Random& random, std::size_t most, std::vector<Op>& ops) {
   for (std::uint64_t n = 9; n < 14; ++n) sized(Do::insert, n);
   for (std::uint64_t n = 9; n < 14; ++n) sized(Do::remove, n);
   ops.push_back({Do::reopen, 0, 0});
-  for (std::uint64_t n = 0; n < 4; ++n) sized(Do::insert, n);
-  for (std::uint64_t n = 0; n < 4; ++n) sized(Do::remove, n);
+  for (std::uint64_t n = 0; n < 8; ++n) sized(Do::insert, n);
+  for (std::uint64_t n = 0; n < 8; ++n) sized(Do::remove, n);
   ops.push_back({Do::churn, 6000, 0});
   ops.push_back({Do::other_index, 0, 1 + random.below(8)});
   for (std::uint64_t n = 0; n < 24; ++n) ops.push_back({Do::other_write, n, n});
@@ -200,7 +200,7 @@ template <>
 std::string make_key<Bytes>(std::uint64_t number) {
   if (number == 0) return {};
   if (number >= kSizedKeys) {
-    static constexpr std::size_t kLengths[] = {2,   24,    40,    56,    72,    88,    104,
+    static constexpr std::size_t kLengths[] = {2,   24,    40,    56,    72,    88,    112,
                                                200, 12000, 20000, 40000, 65000, 65536, 8000};
     const std::uint64_t n = number - kSizedKeys;
     // All bits: what a bitmap must not be made of.
