@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace everleaf::test {
