@@ -186,6 +186,14 @@ bool Space::claim(Offset at, std::size_t bytes) {
   return true;
 }
 
+Space::Place Space::place_of(Offset at, std::size_t bytes) const {
+  const std::size_t size_class = class_of(bytes);
+  Found found{};
+  if (!find(at, found)) return {};
+  return {found.chunk, found.offset / kClasses[size_class], chunks_[found.chunk].at,
+          blocks_of(size_class)};
+}
+
 bool Space::in_use(Offset at, std::size_t bytes) const {
   const base::MutexGuard guard(mutex_);
   Found found{};

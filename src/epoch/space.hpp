@@ -1,6 +1,7 @@
 // Memory without durable state of its own, for structures on epochs (README.md, "Space").
 //
-// Thread safety: all methods from any thread, but for open(), load() and claim().
+// Thread safety: all methods from any thread, but for open() and load(); claim(), place_of() and
+// chunks() are for threads that open the structure.
 // Invariants
 //   S1. A block is handed out at most once until free().
 //   S2. Extents are durable and owned by the structure before anything of them is handed out.
@@ -51,6 +52,17 @@ class Space {
   // This block is in use. False: it is not inside an extent, not where a block of its size can be,
   // or in use already.
   [[nodiscard]] bool claim(pmem::Offset at, std::size_t bytes);
+
+  // Of a block of that size, of which a chunk has several, that is in use: its chunk, and where
+  // others of the chunk can be.
+  struct Place {
+    std::size_t chunk;  // below chunks()
+    std::size_t block;  // below blocks
+    pmem::Offset first;
+    std::size_t blocks;
+  };
+  [[nodiscard]] Place place_of(pmem::Offset at, std::size_t bytes) const;
+  [[nodiscard]] std::size_t chunks() const { return chunks_.size(); }
 
   // What is in use but for `known`, for load() after a later open(): of each chunk its offset and
   // class in one word, then its bits. May throw bad_alloc.

@@ -32,5 +32,20 @@ TEST(BzTree, FrozenRootBlockIsCorrupt) {
   }
 }
 
+// Records lie at multiples of 8 from the end of a leaf; damage put the next one in between.
+TEST(BzTree, BlockThatIsNotAligned) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  ASSERT_EQ(index.insert(1, 1), Outcome::done);
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  const auto root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
+  auto* const leaf = medium.at<pmem::Word>(medium.at<tree::bztree::RootAt>(root)->child);
+  leaf[1] += 5;  // the status
+  EXPECT_EQ(index.insert(2, 2), Outcome::corrupt);
+  EXPECT_NE(unsound(pool), "");
+  leaf[1] -= 5;
+  EXPECT_EQ(index.insert(2, 2), Outcome::done);
+}
+
 }  // namespace
 }  // namespace everleaf::test

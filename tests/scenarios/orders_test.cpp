@@ -136,6 +136,20 @@ TEST_P(Orders, BulkLoadAndCarryOn) {
   });
 }
 
+// Nodes that hold a handful of entries are not asked for half of one.
+TEST_P(Orders, BulkLoadLeavesRoom) {
+  with_keys([]<class K>(const std::string& spec) {
+    std::vector<Entry<K>> entries;
+    for (std::uint64_t i = 0; i < 3000; ++i) entries.push_back({Keys<K>::nth(i), i});
+    const auto leaves = [&](double fill) {
+      Tree<K> tree(spec);
+      EXPECT_EQ(tree.index.bulk_load(entries, fill), Outcome::done);
+      return static_cast<double>(tree.index.stats().leaf_nodes);
+    };
+    EXPECT_GT(leaves(0.5), 1.4 * leaves(1.0));
+  });
+}
+
 TEST_P(Orders, BulkLoadRefusals) {
   with_keys([]<class K>(const std::string& spec) {
     std::vector<Entry<K>> entries;

@@ -62,6 +62,7 @@ std::uint64_t seed() {
                                   ? std::random_device{}()
                                   : std::strtoull(text, nullptr, 10);
   std::printf("[ seed     ] EVERLEAF_TEST_SEED=%llu\n", static_cast<unsigned long long>(value));
+  std::fflush(stdout);  // the process may not live long
   return value;
 }
 

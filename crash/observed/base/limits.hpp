@@ -10,6 +10,7 @@ namespace everleaf::base {
 
 inline constexpr unsigned kLockStripeBits = 6;
 inline constexpr std::size_t kNodeChunkBytes = std::size_t{32} << 10;
+inline constexpr std::size_t kMostWorkers = 1;
 inline constexpr unsigned kRetiresPerAdvance = 4;
 inline constexpr std::size_t kSlabPages = 16;
 inline constexpr std::size_t kSlabsPerPage = 64;

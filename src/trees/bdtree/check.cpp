@@ -134,7 +134,8 @@ Stats BdTree<Keys>::stats() const {
                 {"compactions", compactions_.load(std::memory_order_relaxed)},
                 {"opened_from_image", from_image_ ? 1U : 0U},
                 {"rebuild_ns", rebuild_ns_},
-                {"words_rolled_back", rolled_back_},
+                {"rebuild_threads", workers_},
+                {"words_rolled_back", rolled_back_.load(std::memory_order_relaxed)},
                 {"words_restamped", restamped_.load(std::memory_order_relaxed)}};
   return stats;
 }

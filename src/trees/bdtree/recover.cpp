@@ -1,5 +1,8 @@
 // D9: what a crash left, rolled back to the end of the durable epoch (again if it is met by another
 // crash, A12, A13), and the inner nodes.
+#include <span>
+
+#include "base/parallel.hpp"
 #include "trees/bdtree/tree.hpp"
 
 namespace everleaf::tree::bdtree {
@@ -9,6 +12,9 @@ std::unexpected<Error> corrupt(const char* what, Offset at) {
   return std::unexpected(
       Error{Code::corrupt, std::string(what) + " at offset " + std::to_string(at)});
 }
+
+constexpr std::size_t kFewLeaves = 1024;              // fewer are not worth a thread
+constexpr std::size_t kBatch = std::size_t{1} << 16;  // leaves whose content is remembered at once
 
 }  // namespace
 
@@ -22,23 +28,21 @@ bool BdTree<Keys>::of_the_future(const Leaf& leaf) const {
   return false;
 }
 
-// Words of epochs that are not durable go; true if there were any.
+// Words of epochs that are not durable go; how many.
 template <class Keys>
-bool BdTree<Keys>::roll_back(const Leaf& leaf, Epoch durable) {
-  bool wrote = false;
+std::uint64_t BdTree<Keys>::roll_back(const Leaf& leaf, Epoch durable) {
+  std::uint64_t words = 0;
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
     MetaLine* const line = leaf.line(cell);
-    bool here = false;
+    const std::uint64_t before = words;
     for (Word& word : line->w) {
       if (!after(pmem::load(&word), durable)) continue;
       c_.medium.store(&word, 0);
-      ++rolled_back_;
-      here = true;
+      ++words;
     }
-    if (here) c_.medium.flush(line, sizeof(MetaLine));
-    wrote = wrote || here;
+    if (words != before) c_.medium.flush(line, sizeof(MetaLine));
   }
-  return wrote;
+  return words;
 }
 
 // Of the live entries, whose records become ours. False: a record is impossible.
@@ -47,7 +51,6 @@ bool BdTree<Keys>::key_range(const Leaf& leaf, Owned& least, Owned& largest, std
   bool sound = true;
   std::optional<Key> low;
   std::optional<Key> high;
-  live = 0;
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
     if ((leaf.newest(cell) & kBitmap & ~options_.shape.slot_bits()) != 0) return false;
   }
@@ -70,55 +73,148 @@ bool BdTree<Keys>::key_range(const Leaf& leaf, Owned& least, Owned& largest, std
   return sound;
 }
 
-// The leaf list from its head, rolled back.
+// --- The list
+
+// What the list needs to know of a leaf, as it will be rolled back: the number of the leaf that
+// follows, and these.
+constexpr Word kGone = Word{1} << 32;      // retired: what follows is the replacement
+constexpr Word kNameless = Word{1} << 33;  // of no durable epoch
+constexpr Word kOfTheFuture = Word{1} << 34;
+
 template <class Keys>
-Result<void> BdTree<Keys>::walk(Children& children) {
-  const Epoch durable = c_.epochs->durable();
-  std::vector<Offset> waiting;  // retired leaves that are in the list still
-  Owned left{};                 // nothing further right is at or below it
-  bool has_left = false;
-  bool wrote = false;
+Word BdTree<Keys>::step_from(const Leaf& leaf, Epoch durable) const {
+  Word newest = 0;
+  for (const Word& word : leaf.line(0)->w) {
+    const Word w = pmem::load(&word);
+    if (!after(w, durable) && newer(w, newest)) newest = w;
+  }
+  const Word links = leaf.links();
+  const bool retired = (newest & kRetired) != 0;
+  return (retired ? Leaf::replacement_of(links) : Leaf::next_of(links)) / kLeafAlign |
+         (retired ? kGone : 0) | (present(newest) ? 0 : kNameless) |
+         (of_the_future(leaf) ? kOfTheFuture : 0);
+}
+
+// The list jumps through memory, a miss after the other. Whoever comes to one leaf of a chunk reads
+// the steps from all places in it where leaves can be, leaves or not: misses that do not wait for
+// each other, and most of them are needed.
+template <class Keys>
+class BdTree<Keys>::Steps {
+ public:
+  Steps(const BdTree& tree, Epoch durable) : tree_(tree), durable_(durable) {
+    if (tree.space_.chunks() >= kManyChunks) chunks_.resize(tree.space_.chunks());
+  }
+  [[nodiscard]] Word from(Offset at) {
+    if (chunks_.empty()) return tree_.step_from(tree_.leaf(at), durable_);
+    const std::size_t bytes = tree_.options_.shape.bytes;
+    const auto place = tree_.space_.place_of(at, bytes);
+    auto& steps = chunks_[place.chunk];
+    if (steps == nullptr) {
+      steps = std::make_unique<Word[]>(place.blocks);
+      for (std::size_t i = 0; i < place.blocks; ++i)
+        steps[i] = tree_.step_from(tree_.leaf(place.first + i * bytes), durable_);
+    }
+    return steps[place.block];
+  }
+
+ private:
+  static constexpr std::size_t kManyChunks = 64;  // fewer are in a cache
+  const BdTree& tree_;
+  const Epoch durable_;
+  std::vector<std::unique_ptr<Word[]>> chunks_;
+};
+
+// The leaf list from its head on, retired leaves included.
+template <class Keys>
+Result<void> BdTree<Keys>::follow_list(Epoch durable, std::vector<Listed>& list) {
+  Steps steps(*this, durable);
   for (Offset at = Leaf::next_of(leaf(head()).links()); at != 0;) {
     // A leaf that is claimed twice is a circle.
     if (!possible(at) || !space_.claim(at, options_.shape.bytes)) {
       return corrupt("the leaf list leads to no leaf", at);
     }
-    const Leaf here = leaf(at);
-    here.prefetch();
-    if (of_the_future(here)) return corrupt("a leaf of an epoch that has not begun", at);
-    wrote = roll_back(here, durable) || wrote;
-    if (!c_.read_only) wrote = restamp_alone(here, durable) || wrote;
-    if (!present(here.newest(0))) return corrupt("a leaf without a durable epoch", at);
-    if (here.retired()) {
-      waiting.push_back(at);
-      at = Leaf::replacement_of(here.links());
-      continue;
-    }
-    Owned least{};
-    Owned largest{};
-    std::size_t live = 0;
-    if (!key_range(here, least, largest, live)) return corrupt("an impossible key in a leaf", at);
-    if (live != 0 && has_left && !(left < least)) return corrupt("a leaf out of order", at);
-    const bool first = children.empty();
-    // An empty leaf gets the room between its neighbours.
-    Owned separator = first       ? Owned{}
-                      : live == 0 ? Keys::own(Keys::successor(left))
-                                  : Keys::own(Keys::separator(left, Key(least)));
-    children.push_back({first ? typename Nodes::Fresh{} : Nodes::fresh(separator), at});
-    for (const Offset retired : waiting) retired_later(retired, durable, left);
-    waiting.clear();
-    if (live != 0) left = std::move(largest);
-    if (live == 0 && !first) left = std::move(separator);
-    has_left = has_left || live != 0 || !first;
-    at = Leaf::next_of(here.links());
+    const Word step = steps.from(at);
+    if ((step & kOfTheFuture) != 0) return corrupt("a leaf of an epoch that has not begun", at);
+    if ((step & kNameless) != 0) return corrupt("a leaf without a durable epoch", at);
+    list.push_back({at, (step & kGone) != 0});
+    at = (step & 0xFFFFFFFF) * kLeafAlign;
   }
-  if (children.empty()) return corrupt("the leaf list is empty", head());
-  for (const Offset retired : waiting) retired_later(retired, durable, left);
+  if (list.empty()) return corrupt("the leaf list is empty", head());
+  return {};
+}
+
+// Rolls leaves back and learns their keys. False: a write-back failed.
+template <class Keys>
+bool BdTree<Keys>::restore(std::span<const Listed> list, Epoch durable,
+                           std::span<Content> contents) {
+  constexpr std::size_t kAhead = 4;
+  bool wrote = false;
+  std::uint64_t words = 0;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (i + kAhead < list.size()) leaf(list[i + kAhead].leaf).prefetch();
+    const Leaf here = leaf(list[i].leaf);
+    const std::uint64_t here_back = roll_back(here, durable);
+    words += here_back;
+    wrote = wrote || here_back != 0;
+    if (!c_.read_only) wrote = restamp_alone(here, durable) || wrote;
+    Content& content = contents[i];
+    content.live = 0;
+    content.sound =
+        list[i].retired || key_range(here, content.least, content.largest, content.live);
+  }
+  rolled_back_.fetch_add(words, std::memory_order_relaxed);
   // P5: durable before epoch numbers that were rolled back are used again
   // crash: fence stays: mark_open() fences next, too, but need not know of this
-  if (wrote && !c_.medium.fence()) {
-    return std::unexpected(Error{Code::io, "a write-back failed during recovery"});
+  return !wrote || c_.medium.fence();
+}
+
+// The leaf list, rolled back.
+template <class Keys>
+Result<void> BdTree<Keys>::walk(Children& children) {
+  const Epoch durable = c_.epochs->durable();
+  std::vector<Listed> list;
+  if (auto followed = follow_list(durable, list); !followed) return followed;
+  std::vector<Offset> waiting;  // retired leaves that are in the list still
+  Owned left{};                 // nothing further right is at or below it
+  bool has_left = false;
+  std::vector<Content> contents(std::min(list.size(), kBatch));
+  for (std::size_t begin = 0; begin < list.size(); begin += kBatch) {
+    const auto batch = std::span(list).subspan(begin, std::min(list.size() - begin, kBatch));
+    std::atomic<bool> failed{false};
+    const std::size_t workers =
+        base::in_parallel(batch.size(), kFewLeaves, [&](std::size_t first, std::size_t end) {
+          if (!restore(batch.subspan(first, end - first), durable,
+                       std::span(contents).subspan(first, end - first)))
+            failed.store(true, std::memory_order_relaxed);  // joined before it is read
+        });
+    workers_ = std::max(workers_, workers);
+    if (failed.load(std::memory_order_relaxed))
+      return std::unexpected(Error{Code::io, "a write-back failed during recovery"});
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const auto [at, retired] = batch[i];
+      Content& content = contents[i];
+      if (retired) {
+        waiting.push_back(at);
+        continue;
+      }
+      if (!content.sound) return corrupt("an impossible key in a leaf", at);
+      const bool live = content.live != 0;
+      if (live && has_left && !(left < content.least)) return corrupt("a leaf out of order", at);
+      const bool first = children.empty();
+      // An empty leaf gets the room between its neighbours.
+      Owned separator = first   ? Owned{}
+                        : !live ? Keys::own(Keys::successor(left))
+                                : Keys::own(Keys::separator(left, Key(content.least)));
+      children.push_back({first ? typename Nodes::Fresh{} : Nodes::fresh(separator), at});
+      for (const Offset gone : waiting) retired_later(gone, durable, left);
+      waiting.clear();
+      if (live) left = std::move(content.largest);
+      if (!live && !first) left = std::move(separator);
+      has_left = has_left || live || !first;
+    }
   }
+  if (children.empty()) return corrupt("the leaf list is empty", head());
+  for (const Offset gone : waiting) retired_later(gone, durable, left);
   return {};
 }
 

@@ -16,7 +16,7 @@ constexpr bool sparse(std::size_t live, std::size_t slots) {
 }  // namespace
 
 template <class Keys>
-typename BdTree<Keys>::Attempt BdTree<Keys>::split(Key key) {
+typename BdTree<Keys>::Attempt BdTree<Keys>::split(Key key, std::size_t most) {
   const alloc::Grace::Pin pin(grace_);
   if (!pin.ok()) return answer(Outcome::too_many_threads);
   Section section(*c_.epochs);
@@ -27,7 +27,7 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split(Key key) {
   if (!nodes_.make_room(path)) return {Next::again};
   const std::uint64_t version = lock_of(path.leaf).begin();
   if (!path.parent().node->lock.unchanged(path.parent().version)) return {Next::again};
-  return split_leaf(section, path, version, probe);
+  return split_leaf(section, path, version, probe, most);
 }
 
 // The live slots in key order. False: a key record is impossible.
@@ -110,7 +110,8 @@ void BdTree<Keys>::retire(Section& section, Offset at, Offset replacement) {
 
 template <class Keys>
 typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const Path& path,
-                                                        std::uint64_t version, const Probe& probe) {
+                                                        std::uint64_t version, const Probe& probe,
+                                                        std::size_t most) {
   const Leaf old = leaf(path.leaf);
   const std::size_t bytes = options_.shape.bytes;
   Block left(space_);
@@ -129,15 +130,16 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const 
     return give_up(damaged(old) ? answer(Outcome::corrupt) : Attempt{Next::again});
   }
   const Epoch e = section.epoch();
-  if (free_slot(old, e) != kNoSlot) return give_up(answer(Outcome::done));
   Live live;
   if (!collect(old, live)) return give_up(answer(Outcome::corrupt));
   const SlotNumbers slots(live.slots.data(), live.count);
+  const bool enough = slots.size() >= most;
+  if (!enough && free_slot(old, e) != kNoSlot) return give_up(answer(Outcome::done));
   if (!in_range(path, old, slots)) return give_up(answer(Outcome::corrupt));
   const bool born = born_in(old, e);
   // Full of what no epoch has set: no walk has seen it.
   if (born && slots.size() < 2) return give_up(answer(Outcome::corrupt));
-  const bool one = !born && sparse(slots.size(), options_.shape.slots());
+  const bool one = !born && !enough && sparse(slots.size(), options_.shape.slots());
   if ((!born && !left.get(bytes)) || (!one && !right.get(bytes))) {
     return give_up({Next::grow, Outcome::done, bytes});
   }

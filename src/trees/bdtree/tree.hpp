@@ -95,10 +95,11 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
     epoch::Space* space_;
     Offset at_ = 0;
   };
-  struct Record {  // the key record of an insert
-    explicit Record(epoch::Space& space) : block(space) {}
-    Block block;
+  struct Insertion {
+    Insertion(epoch::Space& space, std::size_t limit) : block(space), most(limit) {}
+    Block block;  // the key record
     Word word = 0;
+    const std::size_t most;  // entries that a leaf takes
   };
 
   // --- tree.cpp ---
@@ -120,9 +121,10 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   void search(const Leaf& leaf, const Probe& probe, Hit& hit) const;
 
   // --- write.cpp ---
-  Attempt attempt(Key key, std::uint64_t value, Write what, Record& record);
+  Outcome put(Key key, std::uint64_t value, Write what, std::size_t most);
+  Attempt attempt(Key key, std::uint64_t value, Write what, Insertion& insertion);
   Attempt change(Section& section, const Leaf& leaf, const Hit& hit, const Probe& probe,
-                 std::uint64_t value, Write what, Record& record);
+                 std::uint64_t value, Write what, Insertion& insertion);
   [[nodiscard]] bool writable(const Section& section, const Leaf& leaf) const;
   [[nodiscard]] bool damaged(const Leaf& leaf) const;
   Versions begin_cell(Section& section, const Leaf& leaf, std::size_t cell);
@@ -136,8 +138,9 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   Attempt unlink_or_leave(Key key);
 
   // --- split.cpp ---
-  Attempt split(Key key);
-  Attempt split_leaf(Section& section, const Path& path, std::uint64_t version, const Probe& probe);
+  Attempt split(Key key, std::size_t most);
+  Attempt split_leaf(Section& section, const Path& path, std::uint64_t version, const Probe& probe,
+                     std::size_t most);
   Attempt unlink(Key key);
   struct Live {
     std::array<std::size_t, kMaxSlots> slots;
@@ -204,7 +207,22 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   // --- recover.cpp and check.cpp ---
   [[nodiscard]] Result<void> walk(Children& children);
   [[nodiscard]] bool of_the_future(const Leaf& leaf) const;
-  bool roll_back(const Leaf& leaf, Epoch durable);
+  [[nodiscard]] Word step_from(const Leaf& leaf, Epoch durable) const;
+  class Steps;
+  struct Listed {
+    Offset leaf;
+    bool retired;
+  };
+  [[nodiscard]] Result<void> follow_list(Epoch durable, std::vector<Listed>& list);
+  struct Content {
+    Owned least{};
+    Owned largest{};
+    std::size_t live = 0;
+    bool sound = false;
+  };
+  [[nodiscard]] bool restore(std::span<const Listed> list, Epoch durable,
+                             std::span<Content> contents);
+  std::uint64_t roll_back(const Leaf& leaf, Epoch durable);
   [[nodiscard]] bool key_range(const Leaf& leaf, Owned& least, Owned& largest, std::size_t& live);
   [[nodiscard]] std::string inspect(Offset at, const Owned* low, const Owned* high) const;
   // Leaves of the list, from the left; false from `visit` ends it.
@@ -242,7 +260,8 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   std::uint64_t listener_ = 0;
   bool from_image_ = false;
   std::uint64_t rebuild_ns_ = 0;
-  std::uint64_t rolled_back_ = 0;  // words
+  std::size_t workers_ = 1;                    // that rebuilt
+  std::atomic<std::uint64_t> rolled_back_{0};  // words
   std::atomic<std::uint64_t> splits_{0};
   std::atomic<std::uint64_t> splits_in_place_{0};
   std::atomic<std::uint64_t> compactions_{0};

@@ -15,10 +15,10 @@ constexpr std::size_t lines_of(std::size_t bytes) {
   return bytes / pmem::kLine + 2;
 }
 
-template <class Keys, class Record>
-Word word_of(const Record& record, const typename Keys::Probe& probe) {
+template <class Keys, class Insertion>
+Word word_of(const Insertion& insertion, const typename Keys::Probe& probe) {
   if constexpr (Keys::kRecords) {
-    return record.word;
+    return insertion.word;
   } else {
     return probe.key;
   }
@@ -31,15 +31,20 @@ Outcome BdTree<Keys>::write(Key key, std::uint64_t value, Write what) {
   if (const Outcome admitted = c_.admit(what, Keys::too_long(key)); admitted != Outcome::done) {
     return admitted;
   }
+  return put(key, value, what, kMaxSlots);
+}
+
+template <class Keys>
+Outcome BdTree<Keys>::put(Key key, std::uint64_t value, Write what, std::size_t most) {
   try {
-    Record record(space_);
+    Insertion insertion(space_, most);
     bool tried = false;
     while (true) {
-      Attempt is = attempt(key, value, what, record);
+      Attempt is = attempt(key, value, what, insertion);
       while (is.next == Next::split || is.next == Next::unlink) {
         const Next wanted = is.next;
         const Outcome outcome = is.outcome;
-        is = wanted == Next::split ? split(key) : unlink_or_leave(key);
+        is = wanted == Next::split ? split(key, most) : unlink_or_leave(key);
         if (is.next == Next::again) is = {wanted, outcome};
         // The key is gone whatever becomes of its leaf.
         if (is.next == Next::done && wanted == Next::unlink) return outcome;
@@ -157,7 +162,7 @@ std::size_t BdTree<Keys>::free_slot(const Leaf& leaf, Epoch e) const {
 
 template <class Keys>
 typename BdTree<Keys>::Attempt BdTree<Keys>::attempt(Key key, std::uint64_t value, Write what,
-                                                     Record& record) {
+                                                     Insertion& insertion) {
   const alloc::Grace::Pin pin(grace_);
   if (!pin.ok()) return answer(Outcome::too_many_threads);
   Section section(*c_.epochs);
@@ -183,9 +188,9 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::attempt(Key key, std::uint64_t valu
   if constexpr (Keys::kRecords) {
     if (!hit.found) {
       const std::size_t bytes = Keys::record_bytes(key);
-      if (record.block.at() == 0) {
-        if (!record.block.get(bytes)) return {Next::grow, Outcome::done, bytes};
-        record.word = keys_.write_record(record.block.at(), key);
+      if (insertion.block.at() == 0) {
+        if (!insertion.block.get(bytes)) return {Next::grow, Outcome::done, bytes};
+        insertion.word = keys_.write_record(insertion.block.at(), key);
       }
       notes += lines_of(bytes);
     }
@@ -197,7 +202,7 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::attempt(Key key, std::uint64_t valu
     const bool ours = place.lock->unchanged(place.version);
     return ours && damaged(here) ? answer(Outcome::corrupt) : Attempt{Next::again};
   }
-  return change(section, here, hit, probe, value, what, record);
+  return change(section, here, hit, probe, value, what, insertion);
 }
 
 // The leaf is locked and unchanged since `hit`.
@@ -205,7 +210,7 @@ template <class Keys>
 typename BdTree<Keys>::Attempt BdTree<Keys>::change(Section& section, const Leaf& leaf,
                                                     const Hit& hit, const Probe& probe,
                                                     std::uint64_t value, Write what,
-                                                    Record& record) {
+                                                    Insertion& insertion) {
   const Epoch e = section.epoch();
   const auto word_at = [&leaf](std::size_t cell, const Versions& v) {
     return &leaf.line(cell)->w[v.at[0]];
@@ -223,21 +228,23 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::change(Section& section, const Leaf
     note_slot(section, leaf, hit.slot);
     return answer(Outcome::done);
   }
-  const std::size_t slot = free_slot(leaf, e);
+  // Only a bulk load leaves room.
+  const bool enough = insertion.most != kMaxSlots && !hit.found && leaf.live() >= insertion.most;
+  const std::size_t slot = enough ? kNoSlot : free_slot(leaf, e);
   if (slot == kNoSlot) return {Next::split};
   const std::size_t cell = slot / kCellSlots;
   const Word bit = Word{1} << slot % kCellSlots;
   const Versions v = begin_cell(section, leaf, cell);
-  put_slot(section, leaf, slot, hit.found ? hit.key : word_of<Keys>(record, probe), value,
+  put_slot(section, leaf, slot, hit.found ? hit.key : word_of<Keys>(insertion, probe), value,
            probe.fingerprint);
   if (!hit.found) {
     if constexpr (Keys::kRecords) {
-      const Offset at = record.block.at();
+      const Offset at = insertion.block.at();
       for (std::size_t line = 0; line < Keys::record_bytes(probe.key) + at % pmem::kLine;
            line += pmem::kLine) {
         section.note(c_.medium.at(at / pmem::kLine * pmem::kLine + line));
       }
-      record.block.keep();
+      insertion.block.keep();
     }
     c_.medium.store(word_at(cell, v), v.w[0] | bit);
   } else if (cell == old_cell) {
@@ -250,9 +257,9 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::change(Section& section, const Leaf
   return answer(Outcome::done);
 }
 
-// Bulk load: ascending inserts, which leave full leaves behind them.
+// Bulk load: ascending inserts, which leave leaves behind them that are as full as they may be.
 template <class Keys>
-Outcome BdTree<Keys>::bulk_load(std::span<const everleaf::Entry<Key>> entries, double) {
+Outcome BdTree<Keys>::bulk_load(std::span<const everleaf::Entry<Key>> entries, double fill) {
   if (const Outcome admitted = c_.admit(); admitted != Outcome::done) return admitted;
   Out one;
   if (const Outcome outcome = scan(Key{}, std::nullopt, 1, one); outcome != Outcome::done) {
@@ -260,8 +267,12 @@ Outcome BdTree<Keys>::bulk_load(std::span<const everleaf::Entry<Key>> entries, d
   }
   if (!one.empty()) return Outcome::not_empty;
   if (const Outcome refused = loadable<Keys>(entries); refused != Outcome::done) return refused;
+  const std::size_t slots = options_.shape.slots();
+  const auto wanted =
+      static_cast<std::size_t>(std::clamp(fill, 0.1, 1.0) * static_cast<double>(slots));
+  const std::size_t most = wanted >= slots ? kMaxSlots : std::max<std::size_t>(wanted, 2);
   for (const auto& entry : entries) {
-    const Outcome outcome = write(entry.key, entry.value, Write::insert);
+    const Outcome outcome = put(entry.key, entry.value, Write::insert, most);
     if (outcome != Outcome::done) return outcome;
   }
   return Outcome::done;

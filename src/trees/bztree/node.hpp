@@ -88,7 +88,7 @@ class Leaf : public Node {
   }
   // Every count is in bounds: who reads it by index stays inside.
   [[nodiscard]] bool plausible(Status s) const {
-    return header_.count <= s.count() &&
+    return header_.count <= s.count() && (header_.bytes - s.block()) % sizeof(Word) == 0 &&
            kMetaAt + s.count() * sizeof(Word) + s.block() <= header_.bytes;
   }
 
