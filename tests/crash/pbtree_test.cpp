@@ -337,10 +337,60 @@ class BatchesBetween final : public Policy {
   unsigned left_ = 0;
 };
 
-// Threads: who lost two rounds to insert_all() keeps the next one waiting. A find lost for ever.
-TEST(Pbtree, CallsBesideBatchesEnd) {
-  constexpr unsigned kBatches = 60;
+// A call gets a few steps in the middle of each batch only, when the gate is closed.
+class InsideBatches final : public Policy {
+ public:
+  InsideBatches(const unsigned& batches, unsigned steps) : batches_(batches), steps_(steps) {}
+  unsigned choose(std::uint64_t, unsigned, unsigned able) override {
+    if (batches_ != seen_) {
+      seen_ = batches_;
+      at_ = 0;
+    }
+    const bool inside = at_ >= steps_ && at_ < steps_ + kSteps;
+    ++at_;
+    return if_able(inside ? 1 : 0, able);
+  }
+
+ private:
+  static constexpr unsigned kSteps = 24;
+  const unsigned& batches_;
+  const unsigned steps_;
+  unsigned seen_ = 0;
+  unsigned at_ = 0;
+};
+
+constexpr unsigned kBatches = 60;
+
+// Batches one after the other, beside one call: how many had run when the call ended, at worst.
+template <class P>
+unsigned batches_beside(const Stage::Body& call, unsigned least_steps) {
   Stage stage(20 * kFull);
+  unsigned most = 0;
+  for (unsigned steps = least_steps; steps < 80; ++steps) {
+    unsigned batches = 0;
+    unsigned at_the_end = 0;
+    P policy(batches, steps);
+    stage.meet(
+        [&](auto& index) {
+          for (; batches < kBatches; ++batches) {
+            const std::uint64_t key = 1001 + 2 * batches;
+            const std::vector<Entry<std::uint64_t>> entries{{key, 1}, {key + 4000, 2}};
+            EXPECT_EQ(index.insert_all(entries), Outcome::done);
+          }
+        },
+        [&](auto& index) {
+          call(index);
+          at_the_end = batches;
+        },
+        policy);
+    most = std::max(most, at_the_end);
+  }
+  return most;
+}
+
+// Threads: who lost two rounds to insert_all(), or waits for one, keeps the next one waiting. A
+// find lost for ever.
+TEST(Pbtree, CallsBesideBatchesEnd) {
   const std::vector<std::pair<const char*, Stage::Body>> calls{
       {"find", [](auto& index) { EXPECT_EQ(*index.find(8), 8U); }},
       {"insert", [](auto& index) { EXPECT_EQ(index.insert(7, 1), Outcome::done); }},
@@ -356,30 +406,12 @@ TEST(Pbtree, CallsBesideBatchesEnd) {
          EXPECT_EQ(index.scan_back(80, 20, out), Outcome::done);
        }}};
   for (const auto& [name, call] : calls) {
-    unsigned most = 0;
     // A round of a scan has more steps.
     const unsigned least = std::string_view(name).starts_with("scan") ? 24 : 8;
-    for (unsigned steps = least; steps < 80; ++steps) {
-      unsigned batches = 0;
-      unsigned at_the_end = 0;
-      BatchesBetween policy(batches, steps);
-      stage.meet(
-          [&](auto& index) {
-            for (; batches < kBatches; ++batches) {
-              const std::uint64_t key = 1001 + 2 * batches;
-              const std::vector<Entry<std::uint64_t>> entries{{key, 1}, {key + 4000, 2}};
-              EXPECT_EQ(index.insert_all(entries), Outcome::done);
-            }
-          },
-          [&](auto& index) {
-            call(index);
-            at_the_end = batches;
-          },
-          policy);
-      most = std::max(most, at_the_end);
-    }
-    EXPECT_LT(most, kBatches / 2) << name;
-    EXPECT_GT(most, 1U) << name << " met no batch";
+    const unsigned between = batches_beside<BatchesBetween>(call, least);
+    EXPECT_LT(between, kBatches / 2) << name;
+    EXPECT_GT(between, 1U) << name << " met no batch";
+    EXPECT_LT(batches_beside<InsideBatches>(call, 4), kBatches / 2) << name << " waits";
   }
 }
 
