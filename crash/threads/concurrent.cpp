@@ -99,12 +99,10 @@ class Concurrent final : Crasher {
   void explore_until(std::chrono::steady_clock::time_point deadline) {
     Explorer explorer({static_cast<unsigned>(config_.program.threads.size()), config_.preemptions,
                        config_.random_runs, config_.seed, deadline});
-    const auto run = [this](Policy& policy, Trace& trace) {
+    explorer.all([this](Policy& policy, Trace& trace) {
       trace = schedule(policy);
       return report_.failure.empty();
-    };
-    explorer.bounded(run);
-    if (report_.failure.empty()) explorer.at_random(run);
+    });
     report_.switches = explorer.failing();
     report_.complete = explorer.complete();
   }

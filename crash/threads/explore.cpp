@@ -11,7 +11,11 @@
 namespace everleaf::crash {
 
 // A schedule's children have one more preemption, behind its last.
-void Explorer::bounded(const Run& run) {
+void Explorer::all(const Run& run) {
+  if (bounded(run)) at_random(run);
+}
+
+bool Explorer::bounded(const Run& run) {
   std::vector<std::vector<Switch>> open{{}};
   for (unsigned first = 1; first < what_.threads; ++first) open.push_back({{0, first}});
   std::size_t next = 0;  // breadth first, so that few preemptions come first
@@ -24,7 +28,7 @@ void Explorer::bounded(const Run& run) {
   while (next < open.size()) {
     if (std::chrono::steady_clock::now() > what_.deadline) {
       complete_ = false;
-      return;
+      return true;
     }
     if (is_last(open[next])) std::swap(open[next], open[next + random.below(open.size() - next)]);
     const std::vector<Switch> switches = std::move(open[next++]);
@@ -32,7 +36,7 @@ void Explorer::bounded(const Run& run) {
     Trace trace;
     if (!run(policy, trace)) {
       failing_ = switches;
-      return;
+      return false;
     }
     length_ = std::max(length_, trace.points);
     if (is_last(switches)) continue;
@@ -46,10 +50,11 @@ void Explorer::bounded(const Run& run) {
       }
     }
   }
+  return true;
 }
 
 void Explorer::at_random(const Run& run) {
-  for (unsigned i = 0; i < what_.random_runs && failing_.empty(); ++i) {
+  for (unsigned i = 0; i < what_.random_runs; ++i) {
     if (std::chrono::steady_clock::now() > what_.deadline) return;
     RandomPriorities policy(what_.seed * 1000 + i, what_.threads, length_, 3);
     Trace trace;

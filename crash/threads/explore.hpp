@@ -28,8 +28,7 @@ class Explorer {
   using Run = std::function<bool(Policy& policy, Trace& trace)>;
   explicit Explorer(const Schedules& what) : what_(what) {}
 
-  void bounded(const Run& run);
-  void at_random(const Run& run);
+  void all(const Run& run);
 
   // The schedule that failed.
   [[nodiscard]] const std::vector<Switch>& failing() const { return failing_; }
@@ -37,6 +36,9 @@ class Explorer {
   [[nodiscard]] bool complete() const { return complete_; }
 
  private:
+  [[nodiscard]] bool bounded(const Run& run);
+  void at_random(const Run& run);
+
   const Schedules what_;
   std::uint64_t length_ = 1;  // of the longest schedule, in points
   std::vector<Switch> failing_;

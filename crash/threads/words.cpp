@@ -275,12 +275,10 @@ class Words final : Crasher {
     const auto threads = static_cast<unsigned>(config_.program.threads.size());
     Explorer explorer(
         {threads, config_.preemptions, config_.random_runs, config_.seed, config_.deadline});
-    const auto run = [this](Policy& policy, Trace& trace) {
+    explorer.all([this](Policy& policy, Trace& trace) {
       trace = schedule(policy);
       return report_.failure.empty();
-    };
-    explorer.bounded(run);
-    if (report_.failure.empty()) explorer.at_random(run);
+    });
     report_.switches = explorer.failing();
     report_.complete = explorer.complete();
     for (unsigned thread = 0; config_.park && thread < threads; ++thread) park(thread);

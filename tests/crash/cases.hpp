@@ -2,6 +2,7 @@
 // every crash in them.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <map>
 #include <string>
@@ -53,6 +54,21 @@ inline void explore_in(std::initializer_list<Domain> domains, Config config) {
     const Report report = run(config);
     ASSERT_FALSE(report.failure) << report.failure->operation << ": " << report.failure->what;
     EXPECT_GT(report.executions, report.operations);
+  }
+}
+
+// With both kinds of keys. Deep ones would take long with all crash points.
+inline void explore_all(const char* spec, const Ops& ops, unsigned nested, std::uint64_t most,
+                        std::initializer_list<Domain> domains) {
+  Config config;
+  config.spec = spec;
+  config.ops = ops;
+  config.nested = nested;
+  config.most = nested > 1 ? std::min<std::uint64_t>(most, 6) : most;
+  config.crash_on_every = nested > 1 ? 8 : 16;
+  for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+    config.keys = keys;
+    explore_in(domains, config);
   }
 }
 

@@ -2,16 +2,9 @@
 #include <algorithm>
 
 #include "trees/bdtree/tree.hpp"
+#include "trees/problems.hpp"
 
 namespace everleaf::tree::bdtree {
-namespace {
-
-std::string at_offset(Offset at, const std::string& what) {
-  return "leaf at offset " + std::to_string(at) + ": " + what;
-}
-
-}  // namespace
-
 // What is wrong with a leaf whose keys lie in [low, high).
 template <class Keys>
 std::string BdTree<Keys>::inspect(Offset at, const Owned* low, const Owned* high) const {
@@ -70,28 +63,28 @@ CheckReport BdTree<Keys>::check() const {
   for_each_linked([&](Offset at, const Leaf& here) {
     if (here.retired()) {
       if (!space_.in_use(at, options_.shape.bytes)) {
-        report.problems.push_back(at_offset(at, "retired, and its memory counts as free"));
+        add_problem(report, at_node(at, "retired, and its memory counts as free"));
       }
       return true;
     }
     if (next == known.size() || known[next].at != at) {
-      report.problems.push_back(at_offset(at, "not where the inner nodes expect it"));
+      add_problem(report, at_node(at, "not where the inner nodes expect it"));
       return false;
     }
     const Owned* const low = known[next].low ? &*known[next].low : nullptr;
     ++next;
     const Owned* const high = next < known.size() ? &*known[next].low : nullptr;
     if (low != nullptr && high != nullptr && !(*low < *high)) {
-      report.problems.push_back(at_offset(at, "its separators are out of order"));
+      add_problem(report, at_node(at, "its separators are out of order"));
     }
     if (const std::string problem = inspect(at, low, high); !problem.empty()) {
-      report.problems.push_back(at_offset(at, problem));
+      add_problem(report, at_node(at, problem));
     }
     report.keys += here.live();
     return true;
   });
   if (report.problems.empty() && next != known.size()) {
-    report.problems.push_back("the inner nodes name leaves that are not in the list");
+    add_problem(report, "the inner nodes name leaves that are not in the list");
   }
   return report;
 }

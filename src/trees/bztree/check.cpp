@@ -3,17 +3,9 @@
 #include <unordered_set>
 
 #include "trees/bztree/tree.hpp"
+#include "trees/problems.hpp"
 
 namespace everleaf::tree::bztree {
-namespace {
-
-constexpr std::size_t kMostProblems = 100;
-
-std::string at_node(Offset node, const char* what) {
-  return "node at offset " + std::to_string(node) + ": " + what;
-}
-
-}  // namespace
 
 template <class Keys>
 struct BzTree<Keys>::Survey {
@@ -22,9 +14,7 @@ struct BzTree<Keys>::Survey {
   Stats stats;
   std::unordered_set<Offset> seen;
 
-  void problem(std::string text) {
-    if (report.problems.size() < kMostProblems) report.problems.push_back(std::move(text));
-  }
+  void problem(std::string text) { add_problem(report, std::move(text)); }
   void own(Offset block, std::size_t bytes) {
     stats.pool_bytes += bytes;
     if (visit != nullptr) (*visit)(block, bytes);

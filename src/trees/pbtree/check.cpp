@@ -5,17 +5,9 @@
 #include <unordered_set>
 
 #include "trees/pbtree/tree.hpp"
+#include "trees/problems.hpp"
 
 namespace everleaf::tree::pbtree {
-namespace {
-
-constexpr std::size_t kMostProblems = 100;
-
-std::string at_node(Offset node, const char* what) {
-  return "node at offset " + std::to_string(node) + ": " + what;
-}
-
-}  // namespace
 
 template <class Keys>
 struct PbTree<Keys>::Survey {
@@ -33,13 +25,7 @@ struct PbTree<Keys>::Survey {
   Owned high{};
   bool stop = false;
 
-  void problem(std::string text) {
-    if (report.problems.size() < kMostProblems) {
-      report.problems.push_back(std::move(text));
-    } else {
-      stop = true;
-    }
-  }
+  void problem(std::string text) { stop = !add_problem(report, std::move(text)) || stop; }
 };
 
 // A key word: readable, allocated. `owned`: its record is this word's. False: do not follow it.

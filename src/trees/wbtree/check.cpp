@@ -3,12 +3,10 @@
 #include <tuple>
 #include <unordered_set>
 
+#include "trees/problems.hpp"
 #include "trees/wbtree/tree.hpp"
 
 namespace everleaf::tree::wbtree {
-namespace {
-constexpr std::size_t kMostProblems = 100;
-}
 
 template <class Keys>
 struct WbTree<Keys>::Survey {
@@ -23,18 +21,8 @@ struct WbTree<Keys>::Survey {
   decltype(Keys::own(Key{})) low{};
   decltype(Keys::own(Key{})) high{};
 
-  void problem(std::string text) {
-    if (report.problems.size() < kMostProblems) report.problems.push_back(std::move(text));
-  }
+  void problem(std::string text) { add_problem(report, std::move(text)); }
 };
-
-namespace {
-
-std::string at(Offset node, const char* what) {
-  return "node at offset " + std::to_string(node) + ": " + what;
-}
-
-}  // namespace
 
 // Order and bounds of one node's keys; its records. False: do not go on from here.
 template <class Keys>
@@ -44,19 +32,19 @@ bool WbTree<Keys>::survey_keys(Survey& s, Offset offset, Node node, const Slots&
     if constexpr (Keys::kRecords) {
       const std::size_t bytes = c_.heap.allocated_bytes(Keys::record_of(word));
       if (!keys_.readable(word) || bytes < Keys::record_bytes(keys_.key_of(word))) {
-        s.problem(at(offset, "a key record is impossible or not allocated"));
+        s.problem(at_node(offset, "a key record is impossible or not allocated"));
         return false;
       }
       s.stats.pool_bytes += bytes;
       if (s.visit != nullptr) (*s.visit)(Keys::record_of(word), bytes);
-      if (!keys_.tag_matches(word, node.kind())) s.problem(at(offset, "a key's tag is wrong"));
+      if (!keys_.tag_matches(word, node.kind())) s.problem(at_node(offset, "a key's tag is wrong"));
     }
     const Key key = keys_.key_of(word);
     if (i != 0 && !(keys_.key_of(node.key(slots.at(i - 1))) < key)) {
-      s.problem(at(offset, "keys are not ascending"));
+      s.problem(at_node(offset, "keys are not ascending"));
     }
     if ((s.has_low && key < Key(s.low)) || (s.has_high && !(key < Key(s.high)))) {
-      s.problem(at(offset, "a key lies outside the range that the parent gives"));
+      s.problem(at_node(offset, "a key lies outside the range that the parent gives"));
     }
   }
   return true;
@@ -67,9 +55,9 @@ void WbTree<Keys>::survey_leaf(Survey& s, Offset offset, Node node, const Slots&
                                bool is_root) const {
   ++s.stats.leaf_nodes;
   s.report.keys += slots.count();
-  if (slots.count() == 0 && !is_root) s.problem(at(offset, "an empty leaf is linked"));
+  if (slots.count() == 0 && !is_root) s.problem(at_node(offset, "an empty leaf is linked"));
   if (s.last_leaf != 0 && s.expected_next != offset) {
-    s.problem(at(s.last_leaf, "its link is not the next leaf"));
+    s.problem(at_node(s.last_leaf, "its link is not the next leaf"));
   }
   s.last_leaf = offset;
   s.expected_next = node.link();
@@ -79,11 +67,11 @@ template <class Keys>
 void WbTree<Keys>::survey_node(Survey& s, Offset offset, unsigned height) const {
   if (s.report.problems.size() >= kMostProblems) return;
   if (!possible(offset) || c_.heap.allocated_bytes(offset) < leaf_.bytes) {
-    s.problem(at(offset, "it is impossible or not allocated"));
+    s.problem(at_node(offset, "it is impossible or not allocated"));
     return;
   }
   if (!s.seen.insert(offset).second) {
-    s.problem(at(offset, "it is linked twice"));
+    s.problem(at_node(offset, "it is linked twice"));
     return;
   }
   const bool is_leaf = height == 0;
@@ -100,7 +88,7 @@ void WbTree<Keys>::survey_node(Survey& s, Offset offset, unsigned height) const 
   }
   if (node.used(control) != named || node.count(control) != slots.count() ||
       static_cast<unsigned>(std::popcount(named)) != slots.count()) {
-    s.problem(at(offset, "slot array and bitmap disagree"));
+    s.problem(at_node(offset, "slot array and bitmap disagree"));
     return;
   }
   if (!survey_keys(s, offset, node, slots)) return;
@@ -127,7 +115,7 @@ void WbTree<Keys>::survey(Survey& s) const {
   s.stats.height = root & (kNodeAlign - 1);
   survey_node(s, root & ~Word{kNodeAlign - 1}, static_cast<unsigned>(s.stats.height));
   if (s.last_leaf != 0 && s.expected_next != 0) {
-    s.problem(at(s.last_leaf, "the last leaf links to another"));
+    s.problem(at_node(s.last_leaf, "the last leaf links to another"));
   }
   s.stats.keys = s.report.keys;
   s.stats.dram_bytes = base::LockTable::kStripes * sizeof(base::VersionLock);
