@@ -495,7 +495,15 @@ int run_mutants(const Arguments& a) {
   const double seconds = a.budget * a.jobs / kSitesAtLength;
   auto mutants = a.pmwcas ? std::vector<Mutant>{} : mutate(configs, a.site, seconds, a.jobs);
   if (a.pmwcas || a.index == "all") {
-    for (Mutant& one : mutate_words(a.site, seconds, a.jobs)) mutants.push_back(std::move(one));
+    // A site may be one of a tree's runs, too.
+    for (Mutant& one : mutate_words(a.site, seconds, a.jobs)) {
+      const auto same = std::ranges::find(mutants, one.site, &Mutant::site);
+      if (same == mutants.end()) {
+        mutants.push_back(std::move(one));
+      } else if (!same->caught) {
+        *same = std::move(one);
+      }
+    }
   }
   std::size_t caught = 0;
   std::size_t justified = 0;
