@@ -73,6 +73,10 @@ class Index {
   Outcome remove(K key);
   [[nodiscard]] Lookup find(K key) const;
 
+  // Replaces `answers` by those of find() to each key, in their order, each at some moment of the
+  // call. Several times as fast as one after the other where the index is larger than the caches.
+  void find_many(std::span<const K> keys, std::vector<Lookup>& answers) const;
+
   // Inserts strictly ascending entries, one after the other; a refusal (exists, out_of_space, ...)
   // ends it and leaves those before, as a crash does. In trees with TreeInfo::whole_batches no
   // other thread ever sees a part of it, not in a look-up, not in the widest scan: all of what it

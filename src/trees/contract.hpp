@@ -60,6 +60,10 @@ class Tree {
     return Outcome::done;
   }
   virtual Lookup find(K key) const = 0;
+  // As many answers as keys; see trees/many.hpp.
+  virtual void find_many(std::span<const K> keys, std::span<Lookup> answers) const {
+    for (std::size_t i = 0; i < keys.size(); ++i) answers[i] = find(keys[i]);
+  }
   virtual Outcome scan(K from, std::optional<K> to, std::size_t limit,
                        std::vector<Entry<K>>& out) const = 0;
   virtual Outcome scan_back(std::optional<K> from, std::size_t limit,

@@ -563,6 +563,11 @@ Lookup Index<K>::find(K key) const {
   return tree_->find(key);
 }
 template <class K>
+void Index<K>::find_many(std::span<const K> keys, std::vector<Lookup>& answers) const {
+  answers.resize(keys.size());
+  tree_->find_many(keys, answers);
+}
+template <class K>
 Outcome Index<K>::scan(K from, std::size_t limit, std::vector<Entry<K>>& out) const {
   return tree_->scan(from, std::nullopt, limit, out);
 }

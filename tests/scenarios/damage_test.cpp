@@ -379,6 +379,10 @@ void use(Pool& pool, Random& random) {
     (void)apply<K>(*index, random_op<K>(random, key));
     if (i % 20 == 0) (void)index->scan(key, 50, out);
   }
+  std::vector<Owned<K>> asked;
+  for (std::uint64_t i = 0; i < 40; ++i) asked.push_back(Keys<K>::nth(i * 50));
+  std::vector<Lookup> answers;
+  index->find_many(std::vector<K>(asked.begin(), asked.end()), answers);
   (void)index->size();
   (void)index->stats();
   (void)pool.check();

@@ -217,6 +217,33 @@ std::string difference(const std::vector<Entry<K>>& seen, const Map<K>& map) {
   return expected == map.end() ? "" : "scan: ends before " + show(expected->first);
 }
 
+// find_many() of every `step`-th key that is there, and of as many that may not be, against the
+// map.
+template <class K>
+std::string compare_many(const Index<K>& index, const std::vector<Entry<K>>& there,
+                         const Map<K>& map, std::size_t step) {
+  Random random(there.size());
+  std::vector<Owned<K>> asked;
+  for (std::size_t i = 0; i < there.size(); i += step) {
+    asked.push_back(there[i].key);
+    asked.push_back(Keys<K>::near(there[i].key, random));
+  }
+  const std::vector<K> keys(asked.begin(), asked.end());
+  std::vector<Lookup> answers;
+  index.find_many(keys, answers);
+  if (answers.size() != keys.size()) return "find_many: another number of answers";
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto expected = map.find(asked[i]);
+    const bool same = expected == map.end() ? answers[i].outcome == Outcome::absent
+                                            : answers[i] && *answers[i] == expected->second;
+    if (!same) {
+      return "find_many, key " + std::to_string(i) + ", " + show(asked[i]) + ": " +
+             std::string(everleaf::to_string(answers[i].outcome));
+    }
+  }
+  return {};
+}
+
 // Everything in the index against the map: both scans, size, and finds of every `step`-th key.
 template <class K>
 std::string difference(const Index<K>& index, const Map<K>& map, std::size_t step = 1) {
@@ -239,7 +266,7 @@ std::string difference(const Index<K>& index, const Map<K>& map, std::size_t ste
       return "find(" + show(seen[i].key) + "): " + std::string(everleaf::to_string(hit.outcome));
     }
   }
-  return {};
+  return compare_many(index, seen, map, step);
 }
 
 // One scan with these bounds, upwards and downwards, against the map.

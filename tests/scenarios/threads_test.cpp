@@ -253,7 +253,26 @@ void look_through(const Index<K>& index, const Map<K>& stable, Random& random) {
   }
 }
 
-TEST_P(Threads, ScansBesideWriters) {
+// Keys that stay are there, with their value; others are there or not.
+template <class K>
+void look_up_many(const Index<K>& index, Random& random) {
+  std::vector<std::uint64_t> numbers(1 + random.below(100));
+  for (auto& n : numbers) n = random.below(1600);
+  std::vector<Owned<K>> asked;
+  for (const std::uint64_t n : numbers) asked.push_back(Keys<K>::nth(n));
+  const std::vector<K> keys(asked.begin(), asked.end());
+  std::vector<Lookup> answers;
+  index.find_many(keys, answers);
+  ASSERT_EQ(answers.size(), keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (numbers[i] % kStable == 0 || answers[i].outcome != Outcome::absent) {
+      ASSERT_EQ(answers[i].outcome, Outcome::done) << show(asked[i]);
+      ASSERT_EQ(*answers[i], numbers[i]);
+    }
+  }
+}
+
+TEST_P(Threads, LookUpsBesideWriters) {
   with_keys([]<class K>(const std::string& spec) {
     const std::uint64_t seed = test::seed();
     Pool pool = Pool::anonymous(quick_epochs()).value();
@@ -277,6 +296,7 @@ TEST_P(Threads, ScansBesideWriters) {
         Random random(seed + 100 + s);
         while (writing.load() != 0 && !::testing::Test::HasFatalFailure()) {
           look_through<K>(index, stable, random);
+          look_up_many<K>(index, random);
         }
       });
     }

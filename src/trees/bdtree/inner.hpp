@@ -128,32 +128,43 @@ class Inner {
 
   // The short way: the leaf, and what to validate it by.
   struct Place {
-    Offset leaf;
-    const base::VersionLock* lock;
-    std::uint64_t version;
+    Offset leaf = 0;
+    const base::VersionLock* lock = nullptr;
+    std::uint64_t version = 0;
   };
+  // On the way down to it: a node that nobody has looked at, and what names it.
+  struct Walk {
+    const base::VersionLock* above;
+    std::uint64_t version;  // of what is above
+    const Node* node;
+  };
+  enum class Came : std::uint8_t { down, there, changed };
+  [[nodiscard]] Walk begin() const {
+    base::reads_discarded();
+    const std::uint64_t version = root_lock_.begin();
+    return {&root_lock_, version, root_.load(std::memory_order_acquire)};
+  }
+  [[nodiscard]] Came step(const Probe& probe, Walk& walk, Place& place) const {
+    const Node* const node = walk.node;
+    const std::uint64_t version = node->lock.begin();
+    if (!walk.above->unchanged(walk.version)) return Came::changed;
+    const std::uint64_t child =
+        node->child[rank(*node, probe, Aim::at)].load(std::memory_order_acquire);
+    if (!node->lock.unchanged(version)) return Came::changed;
+    if (node->level == 0) {
+      place = {child, &node->lock, version};
+      return Came::there;
+    }
+    walk = {&node->lock, version, reinterpret_cast<const Node*>(child)};
+    prefetch(*walk.node);
+    return Came::down;
+  }
   [[nodiscard]] bool locate(const Probe& probe, Place& place) const {
     const base::Stopwatch watch(base::Part::traversal);
-    base::reads_discarded();
-    const std::uint64_t root_version = root_lock_.begin();
-    const Node* node = root_.load(std::memory_order_acquire);
-    std::uint64_t version = node->lock.begin();
-    if (!root_lock_.unchanged(root_version)) return false;
-    while (true) {
-      const std::uint64_t child =
-          node->child[rank(*node, probe, Aim::at)].load(std::memory_order_acquire);
-      if (!node->lock.unchanged(version)) return false;
-      if (node->level == 0) {
-        place = {child, &node->lock, version};
-        return true;
-      }
-      const Node* const next = reinterpret_cast<const Node*>(child);
-      prefetch(*next);
-      const std::uint64_t next_version = next->lock.begin();
-      if (!node->lock.unchanged(version)) return false;
-      node = next;
-      version = next_version;
-    }
+    Walk walk = begin();
+    Came came = Came::down;
+    while (came == Came::down) came = step(probe, walk, place);
+    return came == Came::there;
   }
 
   // --- Edits: the node is locked ---

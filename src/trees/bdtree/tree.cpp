@@ -4,6 +4,8 @@
 #include <bit>
 #include <string>
 
+#include "trees/many.hpp"
+
 namespace everleaf::tree::bdtree {
 
 Result<Options> parse_options(const base::Spec& canonical) {
@@ -64,16 +66,50 @@ Lookup BdTree<Keys>::find(Key key) const {
   while (true) {
     typename Nodes::Place place;
     if (!nodes_.locate(probe, place)) continue;
-    const Leaf here = leaf(place.leaf);
-    here.prefetch();
-    const base::VersionLock& lock = lock_of(place.leaf);
-    const std::uint64_t version = lock.begin();
-    if (!place.lock->unchanged(place.version)) continue;
-    Hit hit;
-    search(here, probe, hit);
-    if (!lock.unchanged(version)) continue;
-    return hit.found ? Lookup{Outcome::done, hit.value} : Lookup{Outcome::absent, 0};
+    leaf(place.leaf).prefetch();
+    Lookup answer;
+    if (look(probe, place, answer)) return answer;
   }
+}
+
+// False: something changed.
+template <class Keys>
+bool BdTree<Keys>::look(const Probe& probe, const typename Nodes::Place& place,
+                        Lookup& answer) const {
+  const base::VersionLock& lock = lock_of(place.leaf);
+  const std::uint64_t version = lock.begin();
+  if (!place.lock->unchanged(place.version)) return false;
+  Hit hit;
+  search(leaf(place.leaf), probe, hit);
+  answer = hit.found ? Lookup{Outcome::done, hit.value} : Lookup{Outcome::absent, 0};
+  return lock.unchanged(version);
+}
+
+template <class Keys>
+class BdTree<Keys>::Search {
+ public:
+  Search(const BdTree& tree, Key key)
+      : tree_(tree), probe_(Keys::probe(key)), walk_(tree.nodes_.begin()) {}
+  Progress step(Lookup& answer) {
+    if (there_) return tree_.look(probe_, place_, answer) ? Progress::answered : Progress::alone;
+    const auto came = tree_.nodes_.step(probe_, walk_, place_);
+    if (came == Nodes::Came::changed) return Progress::alone;
+    there_ = came == Nodes::Came::there;
+    if (there_) tree_.leaf(place_.leaf).prefetch();
+    return Progress::on;
+  }
+
+ private:
+  const BdTree& tree_;
+  const Probe probe_;
+  typename Nodes::Walk walk_;
+  typename Nodes::Place place_{};
+  bool there_ = false;
+};
+
+template <class Keys>
+void BdTree<Keys>::find_many(std::span<const Key> keys, std::span<Lookup> answers) const {
+  search_together<Search>(*this, grace_, keys, answers);
 }
 
 template class BdTree<U64Keys>;

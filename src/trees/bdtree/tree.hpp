@@ -52,6 +52,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
 
   Outcome write(Key key, std::uint64_t value, Write what) override;
   Lookup find(Key key) const override;
+  void find_many(std::span<const Key> keys, std::span<Lookup> answers) const override;
   Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
   Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
   Outcome bulk_load(std::span<const everleaf::Entry<Key>> entries, double fill) override;
@@ -119,6 +120,9 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
     std::uint64_t value = 0;
   };
   void search(const Leaf& leaf, const Probe& probe, Hit& hit) const;
+  [[nodiscard]] bool look(const Probe& probe, const typename Nodes::Place& place,
+                          Lookup& answer) const;
+  class Search;
 
   // --- write.cpp ---
   Outcome put(Key key, std::uint64_t value, Write what, std::size_t most);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/stopwatch.hpp"
+#include "trees/many.hpp"
 
 namespace everleaf::tree::bztree {
 namespace {
@@ -97,30 +98,43 @@ bool BzTree<Keys>::possible(Offset node) const {
   return node >= pmem::kHeapAt && node % pmem::kLine == 0 && c_.medium.contains(node, pmem::kLine);
 }
 
-// From the root on; pass(node, position) hears of each inner node and the child that is taken.
-// False: the tree is damaged.
+template <class Keys>
+typename BzTree<Keys>::Way BzTree<Keys>::begin() const {
+  const Way way{words_->read(&root()->child), kMaxHeight + 1};
+  if (possible(way.node)) prefetch(c_.medium.at(way.node));
+  return way;
+}
+
+// One node; pass(node, position) hears of it and the child that is taken, if it is an inner one.
+template <class Keys>
+template <class Pass>
+typename BzTree<Keys>::Walk BzTree<Keys>::step(const Probe& probe, Aim aim, Way& way,
+                                               Pass pass) const {
+  if (!possible(way.node)) return Walk::damaged;
+  const InnerOf node = inner(way.node);
+  const Header& header = node.header();
+  if (header.level >= way.level || !c_.medium.contains(way.node, header.bytes))
+    return Walk::damaged;
+  way.level = header.level;
+  if (way.level == 0) return Walk::there;
+  if (!node.plausible()) return Walk::damaged;
+  const std::uint32_t position = node.rank(keys_, probe, aim);
+  pass(way.node, position);
+  way.node = words_->read(node.child(position));
+  if (possible(way.node)) prefetch(c_.medium.at(way.node));
+  return Walk::on;
+}
+
+// From the root on. False: the tree is damaged.
 template <class Keys>
 template <class Pass>
 bool BzTree<Keys>::go_down(const Probe& probe, Aim aim, Offset& leaf, Pass pass) const {
   const base::Stopwatch watch(base::Part::traversal);
-  Offset at = words_->read(&root()->child);
-  unsigned level = kMaxHeight + 1;
-  while (true) {
-    if (!possible(at)) return false;
-    prefetch(c_.medium.at(at));
-    const InnerOf node = inner(at);
-    const Header& header = node.header();
-    if (header.level >= level || !c_.medium.contains(at, header.bytes)) return false;
-    level = header.level;
-    if (level == 0) {
-      leaf = at;
-      return true;
-    }
-    if (!node.plausible()) return false;
-    const std::uint32_t position = node.rank(keys_, probe, aim);
-    pass(at, position);
-    at = words_->read(node.child(position));
-  }
+  Way way = begin();
+  Walk walk = Walk::on;
+  while (walk == Walk::on) walk = step(probe, aim, way, pass);
+  leaf = way.node;
+  return walk == Walk::there;
 }
 
 template <class Keys>
@@ -168,12 +182,39 @@ Lookup BzTree<Keys>::find(Key key) const {
   const Probe probe = Keys::probe(key);
   Offset at = 0;
   if (!locate(probe, at)) return {Outcome::corrupt, 0};
-  // A leaf that was replaced meanwhile still shows what it held until then.
+  return look(probe, at);
+}
+
+// A leaf that was replaced meanwhile still shows what it held until then.
+template <class Keys>
+Lookup BzTree<Keys>::look(const Probe& probe, Offset at) const {
   const LeafOf here = leaf(at);
   const auto hit = here.find(*words_, keys_, probe, status(here));
   if (hit.damaged) return {Outcome::corrupt, 0};
   if (!hit.found) return {Outcome::absent, 0};
   return {Outcome::done, here.value_of(*words_, hit.meta)};
+}
+
+template <class Keys>
+class BzTree<Keys>::Search {
+ public:
+  Search(const BzTree& tree, Key key) : tree_(tree), probe_(Keys::probe(key)), way_(tree.begin()) {}
+  Progress step(Lookup& answer) {
+    const Walk walk = tree_.step(probe_, Aim::at, way_, [](Offset, std::uint32_t) {});
+    if (walk == Walk::on) return Progress::on;
+    answer = walk == Walk::there ? tree_.look(probe_, way_.node) : Lookup{Outcome::corrupt, 0};
+    return Progress::answered;
+  }
+
+ private:
+  const BzTree& tree_;
+  const Probe probe_;
+  Way way_;
+};
+
+template <class Keys>
+void BzTree<Keys>::find_many(std::span<const Key> keys, std::span<Lookup> answers) const {
+  search_together<Search>(*this, c_.grace, keys, answers);
 }
 
 template class BzTree<U64Keys>;

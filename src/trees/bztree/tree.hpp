@@ -43,6 +43,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
 
   Outcome write(Key key, std::uint64_t value, Write what) override;
   Lookup find(Key key) const override;
+  void find_many(std::span<const Key> keys, std::span<Lookup> answers) const override;
   Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
   Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
   Outcome bulk_load(std::span<const Entry<Key>> entries, double fill) override;
@@ -117,6 +118,16 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] InnerOf inner(Offset at) const { return InnerOf(c_.medium.at(at)); }
   [[nodiscard]] RootAt* root() const { return c_.medium.at<RootAt>(root_); }
   [[nodiscard]] Status status(const LeafOf& of) const { return {words_->read(of.status())}; }
+  struct Way {  // down: a node that nobody has looked at, and a level above its own
+    Offset node;
+    unsigned level;
+  };
+  enum class Walk : std::uint8_t { on, there, damaged };
+  [[nodiscard]] Way begin() const;
+  template <class Pass>
+  [[nodiscard]] Walk step(const Probe& probe, Aim aim, Way& way, Pass pass) const;
+  [[nodiscard]] Lookup look(const Probe& probe, Offset leaf) const;
+  class Search;
   template <class Pass>
   [[nodiscard]] bool go_down(const Probe& probe, Aim aim, Offset& leaf, Pass pass) const;
   // False: the tree is damaged.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/stopwatch.hpp"
+#include "trees/many.hpp"
 
 namespace everleaf::tree::pbtree {
 
@@ -46,73 +47,88 @@ Offset PbTree<Keys>::sibling_for(NodeOf node, Word meta, bool below, bool above,
 }
 
 template <class Keys>
+typename PbTree<Keys>::Way PbTree<Keys>::begin(const Probe& probe, Found& found) const {
+  probe.bad = false;
+  found.stray = 0;
+  const Root now = root();
+  return {now.node, now.level, most_moves()};
+}
+
+// From the root, which may be another one by now.
+template <class Keys>
+void PbTree<Keys>::begin_again(Way& way, Found& found) const {
+  base::reads_discarded();
+  const Root now = root();
+  way.node = now.node;
+  way.level = now.level;
+  found.stray = 0;
+}
+
+// One node: its child, its sibling, or the end of the way.
+template <class Keys>
+std::optional<typename PbTree<Keys>::Walk> PbTree<Keys>::step(const Probe& probe, unsigned wanted,
+                                                              Way& way, Found& found) const {
+  if (way.level < wanted) return Walk::no_such_level;
+  if (way.moves-- == 0 || !possible(way.node)) return Walk::corrupt;
+  const NodeOf here = at(way.node);
+  // The inner nodes only told the way: what counts is what this node says of itself.
+  if (way.level == wanted) {
+    base::reads_discarded();
+    found.version = lock_of(way.node).begin();
+  }
+  const Word meta = here.meta();
+  if ((meta & (kLevelMask | kDead)) != way.level) {  // unlinked since; or damaged
+    if (found.search) count(Count::wrong_child_visits);
+    begin_again(way, found);
+    return std::nullopt;
+  }
+  Offset sibling = 0;
+  Offset child = 0;
+  if (wholly_right(here, meta, probe, sibling)) {
+    found.stray = sibling;
+    found.stray_level = way.level;
+  } else {
+    sibling = 0;
+    if (way.level == 0) {
+      found.place = here.find(probe);
+      sibling = sibling_for(here, meta, found.place.below, found.place.above, probe, found);
+    } else {
+      const auto route = here.route(probe);
+      child = pmem::load(route.child);
+      // A split may have rewritten the node meanwhile, free entries and all.
+      if (((here.meta() ^ meta) & kStable) != 0) return std::nullopt;
+      sibling = sibling_for(here, meta, route.below, route.above, probe, found);
+    }
+  }
+  if (sibling != 0) {
+    if (found.search) count(Count::wrong_child_visits);
+    probe.bad = false;  // a node that is passed may name records that are gone
+    way.node = sibling;
+    return std::nullopt;
+  }
+  if (way.level == wanted) {
+    found.node = way.node;
+    return Walk::there;
+  }
+  if (probe.bad) {
+    probe.bad = false;
+    begin_again(way, found);
+    return std::nullopt;
+  }
+  way.node = child;
+  --way.level;
+  if (possible(way.node)) at(way.node).prefetch();
+  return std::nullopt;
+}
+
+template <class Keys>
 typename PbTree<Keys>::Walk PbTree<Keys>::descend(const Probe& probe, unsigned wanted,
                                                   Found& found) const {
   const base::Stopwatch watch(base::Part::traversal);
-  std::uint64_t rounds = 0;
-  probe.bad = false;
-  found.stray = 0;
-  auto [node, level] = root();
-  if (level < wanted) return Walk::no_such_level;
-  const auto again = [&] {  // from the root, which may be another one by now
-    base::reads_discarded();
-    const Root now = root();
-    node = now.node;
-    level = now.level;
-    found.stray = 0;
-  };
-  while (rounds++ < most_moves() && level >= wanted) {
-    if (!possible(node)) return Walk::corrupt;
-    const NodeOf here = at(node);
-    // The inner nodes only told the way: what counts is what this node says of itself.
-    if (level == wanted) {
-      base::reads_discarded();
-      found.version = lock_of(node).begin();
-    }
-    const Word meta = here.meta();
-    if ((meta & (kLevelMask | kDead)) != level) {  // unlinked since; or damaged
-      if (found.search) count(Count::wrong_child_visits);
-      again();
-      continue;
-    }
-    Offset sibling = 0;
-    Offset child = 0;
-    if (wholly_right(here, meta, probe, sibling)) {
-      found.stray = sibling;
-      found.stray_level = level;
-    } else {
-      sibling = 0;
-      if (level == 0) {
-        found.place = here.find(probe);
-        sibling = sibling_for(here, meta, found.place.below, found.place.above, probe, found);
-      } else {
-        const auto route = here.route(probe);
-        child = pmem::load(route.child);
-        // A split may have rewritten the node meanwhile, free entries and all.
-        if (((here.meta() ^ meta) & kStable) != 0) continue;
-        sibling = sibling_for(here, meta, route.below, route.above, probe, found);
-      }
-    }
-    if (sibling != 0) {
-      if (found.search) count(Count::wrong_child_visits);
-      probe.bad = false;  // a node that is passed may name records that are gone
-      node = sibling;
-      continue;
-    }
-    if (level == wanted) {
-      found.node = node;
-      return Walk::there;
-    }
-    if (probe.bad) {
-      probe.bad = false;
-      again();
-      continue;
-    }
-    node = child;
-    --level;
-    if (possible(node)) at(node).prefetch();
+  Way way = begin(probe, found);
+  while (true) {
+    if (const auto walk = step(probe, wanted, way, found)) return *walk;
   }
-  return level < wanted ? Walk::no_such_level : Walk::corrupt;
 }
 
 // From a node of the level, to the left; 0 if that never ends.
@@ -137,13 +153,51 @@ Lookup PbTree<Keys>::find(Key key) const {
     if (!pin.ok()) return {Outcome::too_many_threads, 0};
     Found found;
     if (descend(probe, 0, found) != Walk::there) return {Outcome::corrupt, 0};
-    const Place& place = found.place;
-    const std::uint64_t value =
-        place.found ? pmem::load(at(found.node).value_word(place)) : std::uint64_t{0};
-    if (!lock_of(found.node).unchanged(found.version) || !gate_.unchanged(gate)) continue;
-    if (probe.bad) return {Outcome::corrupt, 0};
-    return {place.found ? Outcome::done : Outcome::absent, value};
+    Lookup answer;
+    if (look(probe, found, answer) && gate_.unchanged(gate)) return answer;
   }
+}
+
+// False: the leaf changed.
+template <class Keys>
+bool PbTree<Keys>::look(const Probe& probe, const Found& found, Lookup& answer) const {
+  const Place& place = found.place;
+  const std::uint64_t value =
+      place.found ? pmem::load(at(found.node).value_word(place)) : std::uint64_t{0};
+  answer = probe.bad ? Lookup{Outcome::corrupt, 0}
+                     : Lookup{place.found ? Outcome::done : Outcome::absent, value};
+  return lock_of(found.node).unchanged(found.version);
+}
+
+template <class Keys>
+class PbTree<Keys>::Search {
+ public:
+  Search(const PbTree& tree, Key key)
+      : tree_(tree),
+        probe_(Keys::probe(key)),
+        open_(tree.gate_.try_begin(gate_)),
+        way_(tree.begin(probe_, found_)) {}
+  Progress step(Lookup& answer) {
+    if (!open_) return Progress::alone;
+    const auto walk = tree_.step(probe_, 0, way_, found_);
+    if (!walk) return Progress::on;
+    const bool sure =
+        walk == Walk::there && tree_.look(probe_, found_, answer) && tree_.gate_.unchanged(gate_);
+    return sure ? Progress::answered : Progress::alone;
+  }
+
+ private:
+  const PbTree& tree_;
+  const Probe probe_;
+  std::uint64_t gate_ = 0;
+  const bool open_;  // no batch was running
+  Found found_;
+  Way way_;
+};
+
+template <class Keys>
+void PbTree<Keys>::find_many(std::span<const Key> keys, std::span<Lookup> answers) const {
+  search_together<Search>(*this, c_.grace, keys, answers);
 }
 
 template class PbTree<U64Keys>;

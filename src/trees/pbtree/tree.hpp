@@ -57,6 +57,7 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
   Outcome write(Key key, std::uint64_t value, Write what) override;
   Outcome insert_all(Entries entries) override;
   Lookup find(Key key) const override;
+  void find_many(std::span<const Key> keys, std::span<Lookup> answers) const override;
   Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
   Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
   Outcome bulk_load(Entries entries, double fill) override;
@@ -109,7 +110,19 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
            node % pmem::kSlabBytes >= alloc::kFirstBlockAt && c_.medium.contains(node, bytes_);
   }
   [[nodiscard]] NodeOf at(Offset node) const { return {c_.medium.at(node), capacity_, keys_}; }
+  struct Way {  // down: a node that nobody has looked at
+    Offset node;
+    unsigned level;
+    std::uint64_t moves;  // left
+  };
+  [[nodiscard]] Way begin(const Probe& probe, Found& found) const;
+  void begin_again(Way& way, Found& found) const;
+  // nullopt: on the way.
+  [[nodiscard]] std::optional<Walk> step(const Probe& probe, unsigned wanted, Way& way,
+                                         Found& found) const;
   [[nodiscard]] Walk descend(const Probe& probe, unsigned level, Found& found) const;
+  [[nodiscard]] bool look(const Probe& probe, const Found& found, Lookup& answer) const;
+  class Search;
   [[nodiscard]] Offset sibling_for(NodeOf node, Word meta, bool below, bool above,
                                    const Probe& probe, Found& found) const;
   [[nodiscard]] bool wholly_right(NodeOf node, Word meta, const Probe& probe, Offset& right) const;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/stopwatch.hpp"
+#include "trees/many.hpp"
 
 namespace everleaf::tree::wbtree {
 
@@ -54,38 +55,55 @@ Offset WbTree<Keys>::child_for(Offset offset, const Probe& probe, const base::Ve
 }
 
 template <class Keys>
-typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Place& place) const {
-  const base::Stopwatch watch(base::Part::traversal);
+typename WbTree<Keys>::Way WbTree<Keys>::begin(const Probe& probe) const {
   probe.bad = false;
   base::reads_discarded();
-  const base::VersionLock* above = &lock_of(c_.root_word);
-  std::uint64_t above_version = above->begin();
+  const base::VersionLock* const above = &lock_of(c_.root_word);
+  const std::uint64_t version = above->begin();
   const Word root = pmem::load(root_word());
-  Offset node = root & ~Word{kNodeAlign - 1};
-  if (!possible(node)) return above->unchanged(above_version) ? Walk::corrupt : Walk::retry;
-  auto height = static_cast<unsigned>(root & (kNodeAlign - 1));
-  place.is_root = height == 0;
+  const Way way{above, version, root & ~Word{kNodeAlign - 1},
+                static_cast<unsigned>(root & (kNodeAlign - 1))};
+  prefetch(way);
+  return way;
+}
+
+template <class Keys>
+void WbTree<Keys>::prefetch(const Way& way) const {
+  if (!possible(way.node)) return;
+  if (way.height == 0) {
+    leaf(way.node).prefetch();
+  } else {
+    inner(way.node).prefetch();
+  }
+}
+
+template <class Keys>
+std::optional<typename WbTree<Keys>::Walk> WbTree<Keys>::step(const Probe& probe, Way& way,
+                                                              Place& place) const {
+  if (!possible(way.node)) return way.above->unchanged(way.version) ? Walk::corrupt : Walk::retry;
+  const base::VersionLock& lock = lock_of(way.node);
+  const std::uint64_t version = lock.begin();
+  // The child's version counts only if it was still the child then.
+  if (!way.above->unchanged(way.version)) return Walk::retry;
+  if (way.height == 0) {
+    place.node = way.node;
+    place.version = version;
+    return Walk::there;
+  }
+  const Offset child = child_for(way.node, probe, lock, version);
+  if (child == 0) return lock.unchanged(version) ? Walk::corrupt : Walk::retry;
+  way = {&lock, version, child, way.height - 1};
+  prefetch(way);
+  return std::nullopt;
+}
+
+template <class Keys>
+typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Place& place) const {
+  const base::Stopwatch watch(base::Part::traversal);
+  Way way = begin(probe);
+  place.is_root = way.height == 0;
   while (true) {
-    if (height == 0) {
-      leaf(node).prefetch();
-    } else {
-      inner(node).prefetch();
-    }
-    const base::VersionLock& lock = lock_of(node);
-    const std::uint64_t version = lock.begin();
-    // The child's version counts only if it was still the child then.
-    if (!above->unchanged(above_version)) return Walk::retry;
-    if (height == 0) {
-      place.node = node;
-      place.version = version;
-      return Walk::there;
-    }
-    const Offset child = child_for(node, probe, lock, version);
-    if (child == 0) return lock.unchanged(version) ? Walk::corrupt : Walk::retry;
-    above = &lock;
-    above_version = version;
-    node = child;
-    --height;
+    if (const auto walk = step(probe, way, place)) return *walk;
   }
 }
 
@@ -176,14 +194,45 @@ Lookup WbTree<Keys>::find(Key key) const {
     const Walk walk = descend(probe, place);
     if (walk == Walk::corrupt) return {Outcome::corrupt, 0};
     if (walk == Walk::retry) continue;
-    const base::VersionLock& lock = lock_of(place.node);
-    Hit hit;
-    search_leaf(place.node, probe, lock, place.version, hit);
-    const std::uint64_t value = hit.found ? leaf(place.node).value(hit.entry) : 0;
-    if (!lock.unchanged(place.version)) continue;
-    if (probe.bad) return {Outcome::corrupt, 0};
-    return {hit.found ? Outcome::done : Outcome::absent, value};
+    Lookup answer;
+    if (look(probe, place, answer)) return answer;
   }
+}
+
+// False: the leaf changed.
+template <class Keys>
+bool WbTree<Keys>::look(const Probe& probe, const Place& place, Lookup& answer) const {
+  const base::VersionLock& lock = lock_of(place.node);
+  Hit hit;
+  search_leaf(place.node, probe, lock, place.version, hit);
+  const std::uint64_t value = hit.found ? leaf(place.node).value(hit.entry) : 0;
+  answer = probe.bad ? Lookup{Outcome::corrupt, 0}
+                     : Lookup{hit.found ? Outcome::done : Outcome::absent, value};
+  return lock.unchanged(place.version);
+}
+
+template <class Keys>
+class WbTree<Keys>::Search {
+ public:
+  Search(const WbTree& tree, Key key)
+      : tree_(tree), probe_(tree.keys_.probe(key)), way_(tree.begin(probe_)) {}
+  Progress step(Lookup& answer) {
+    Place place;
+    const auto walk = tree_.step(probe_, way_, place);
+    if (!walk) return Progress::on;
+    const bool sure = *walk == Walk::there && tree_.look(probe_, place, answer);
+    return sure ? Progress::answered : Progress::alone;
+  }
+
+ private:
+  const WbTree& tree_;
+  const Probe probe_;
+  Way way_;
+};
+
+template <class Keys>
+void WbTree<Keys>::find_many(std::span<const Key> keys, std::span<Lookup> answers) const {
+  search_together<Search>(*this, c_.grace, keys, answers);
 }
 
 template class WbTree<U64Keys>;

@@ -44,6 +44,7 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
 
   Outcome write(Key key, std::uint64_t value, Write what) override;
   Lookup find(Key key) const override;
+  void find_many(std::span<const Key> keys, std::span<Lookup> answers) const override;
   Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
   Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
   Outcome bulk_load(std::span<const everleaf::Entry<Key>> entries, double fill) override;
@@ -60,6 +61,12 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
     Offset node;
     std::uint64_t version;
     bool is_root;
+  };
+  struct Way {  // down to it: a node that nobody has looked at, and what names it
+    const base::VersionLock* above;
+    std::uint64_t version;  // of what is above
+    Offset node;
+    unsigned height;
   };
   struct Step {
     Offset node;
@@ -90,6 +97,12 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
   }
   [[nodiscard]] Node leaf(Offset node) const { return {c_.medium.at(node), leaf_}; }
   [[nodiscard]] Node inner(Offset node) const { return {c_.medium.at(node), inner_}; }
+  class Search;
+  [[nodiscard]] Way begin(const Probe& probe) const;
+  void prefetch(const Way& way) const;
+  // nullopt: on the way.
+  [[nodiscard]] std::optional<Walk> step(const Probe& probe, Way& way, Place& place) const;
+  [[nodiscard]] bool look(const Probe& probe, const Place& place, Lookup& answer) const;
   [[nodiscard]] Walk descend(const Probe& probe, Place& place) const;
   [[nodiscard]] Walk descend(const Probe& probe, Aim aim, Path& path) const;
   [[nodiscard]] Offset child_for(Offset node, const Probe& probe, const base::VersionLock& lock,
