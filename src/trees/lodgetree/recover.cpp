@@ -89,7 +89,7 @@ bool LodgeTree<Keys>::is_whole(const Record& record, Offset at, Word key) const 
 
 // A11: what is torn was not acknowledged; what is of another session is not needed any more.
 template <class Keys>
-Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found) {
+Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, std::vector<Offset>& torn) {
   std::vector<Offset> chunks;
   const auto* const named = c_.medium.template at<Word>(root_block() + kDirectoryAt);
   for (std::size_t i = 0; i < options_.chunks; ++i) {
@@ -106,7 +106,10 @@ Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found) {
       const Record& record = *c_.medium.template at<Record>(at);
       const Word order = pmem::load(&record.order);
       if (session_of(order >> 1) != session_ || order == 0) continue;
-      if (!is_whole(record, at, pmem::load(&record.key))) continue;
+      if (!is_whole(record, at, pmem::load(&record.key))) {
+        torn.push_back(at);
+        continue;
+      }
       if ((order >> 1 & kCounts) > kCounts / 2) return corrupt("an impossible order", at);
       last_order_ = std::max(last_order_, order >> 1);
       found.push_back({log_.ref_of(chunk, i),
@@ -233,7 +236,20 @@ Outcome LodgeTree<Keys>::replay(const std::vector<Found>& found) {
   return Outcome::done;
 }
 
-// P11, A12: no leaf waits for the log any more, so its records may all be forgotten at once.
+// P11: a torn record of bytes keys could become whole: it lacks a key record, in whose place the
+// same key may be written again.
+template <class Keys>
+bool LodgeTree<Keys>::wipe(const std::vector<Offset>& torn) {
+  for (const Offset at : torn) {
+    auto* const record = c_.medium.template at<Record>(at);
+    c_.medium.store(&record->order, 0, 0);
+    c_.medium.flush(record, sizeof(Record));
+  }
+  return c_.medium.fence();
+}
+
+// P11, A12: no leaf waits for the log any more, so its records, torn ones too, are forgotten at
+// once.
 template <class Keys>
 Result<void> LodgeTree<Keys>::end_session() {
   if (session_ == kMaxSession) return corrupt("the last session", root_block());
@@ -257,9 +273,10 @@ Result<void> LodgeTree<Keys>::open() {
   try {
     std::vector<Listed> leaves;
     std::vector<Found> found;
+    std::vector<Offset> torn;
     if (auto walked = walk(leaves); !walked) return walked;
-    if (auto read = read_log(found); !read) return read;
-    const bool logged = !found.empty();
+    if (auto read = read_log(found, torn); !read) return read;
+    const bool logged = !found.empty() || !torn.empty();
     choose(leaves, found);
     if (!claim_keys(leaves, found)) {
       return corrupt("an impossible key in the log", block);
@@ -278,8 +295,10 @@ Result<void> LodgeTree<Keys>::open() {
     if (replayed != Outcome::done) {
       return std::unexpected(Error{Code::out_of_space, "no space for what the log has"});
     }
-    if (logged && !c_.read_only && flush_all()) {
-      if (auto ended = end_session(); !ended) return ended;
+    if (logged && !c_.read_only) {
+      const bool flushed = flush_all();
+      if (!flushed && !wipe(torn)) return failed();
+      if (auto ended = flushed ? end_session() : Result<void>{}; !ended) return ended;
     }
   } catch (const std::bad_alloc&) {
     return std::unexpected(Error{Code::out_of_space, "no memory for the inner nodes"});

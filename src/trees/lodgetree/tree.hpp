@@ -271,7 +271,8 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   };
   [[nodiscard]] Result<void> walk(std::vector<Listed>& leaves);
   [[nodiscard]] Result<void> walk_leaf(Offset at, std::vector<Listed>& leaves);
-  [[nodiscard]] Result<void> read_log(std::vector<Found>& found);
+  [[nodiscard]] Result<void> read_log(std::vector<Found>& found, std::vector<Offset>& torn);
+  [[nodiscard]] bool wipe(const std::vector<Offset>& torn);
   [[nodiscard]] bool is_whole(const Record& record, Offset at, Word key) const;
   void choose(std::vector<Listed>& leaves, std::vector<Found>& found) const;
   [[nodiscard]] bool claim_keys(const std::vector<Listed>& leaves, std::vector<Found>& found);
