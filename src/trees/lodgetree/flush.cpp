@@ -58,6 +58,7 @@ void LodgeTree<Keys>::store_slot(const Leaf& leaf, std::size_t slot, Word key, s
   flush(to, sizeof(Slot));  // P3
   Word* const prints = leaf.fingerprints() + slot / 8;
   const unsigned shift = static_cast<unsigned>(slot % 8) * 8;
+  const base::Durable durable;  // whoever reads it needs it only if the word, later in its line, is
   c_.medium.store(prints,
                   (pmem::load(prints) & ~(Word{0xFF} << shift)) | Word{fingerprint} << shift, 1);
 }
