@@ -232,6 +232,9 @@ class Inner {
   [[nodiscard]] static bool leads_to(const Node& node, const Probe& probe, unsigned position) {
     return rank(node, probe, Aim::at) == position;
   }
+  [[nodiscard]] static std::uint64_t child_at(const Node& node, unsigned position) {
+    return node.child[position].load(std::memory_order_acquire);
+  }
   [[nodiscard]] static unsigned separators(const Node& node) {
     return node.count.load(std::memory_order_acquire);
   }
@@ -383,6 +386,16 @@ class Inner {
     }
   }
 
+  // Readers may still compare with it. Without memory to note it, it stays until the tree goes; a
+  // node does so anyway, with its arena.
+  void retire(Separator* separator) {
+    if (grace_.retire(tagged(separator))) return;
+    separator->next = leftover_.load(std::memory_order_relaxed);
+    while (!leftover_.compare_exchange_weak(separator->next, separator, std::memory_order_release,
+                                            std::memory_order_relaxed)) {
+    }
+  }
+
  private:
   static constexpr std::uint64_t kTags = 3;
   static constexpr std::uint64_t kNodeTag = 1;
@@ -392,15 +405,6 @@ class Inner {
   }
   static std::uint64_t tagged(Separator* separator) {
     return reinterpret_cast<std::uint64_t>(separator) | kSeparatorTag;
-  }
-  // Readers may still compare with it. Without memory to note it, it stays until the tree goes; a
-  // node does so anyway, with its arena.
-  void retire(Separator* separator) {
-    if (grace_.retire(tagged(separator))) return;
-    separator->next = leftover_.load(std::memory_order_relaxed);
-    while (!leftover_.compare_exchange_weak(separator->next, separator, std::memory_order_release,
-                                            std::memory_order_relaxed)) {
-    }
   }
   std::unique_ptr<Node> make_node(unsigned level) {
     return std::unique_ptr<Node>(new (arena_) Node(level));

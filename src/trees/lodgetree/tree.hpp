@@ -81,6 +81,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     Next next;
     Outcome outcome = Outcome::done;  // of done
     std::size_t bytes = 0;            // of grow
+    bool lonely = false;              // the node's only leaf is empty now
   };
   static Attempt answer(Outcome outcome) { return {Next::done, outcome}; }
 
@@ -162,6 +163,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Attempt add(Node& node, Op& op, KeyRecord& record);
   [[nodiscard]] Attempt supersede(Node& node, const Op& op);
   [[nodiscard]] Attempt change_leaf(Node& node, const Op& op);
+  [[nodiscard]] Attempt tidied(Node& node, const Op& op, bool emptied);
   [[nodiscard]] Ref append(Node& node, const Op& op);
   void put(Node& node, const Op& op, Ref ref);
   [[nodiscard]] bool has_room(const Node& node) const {
@@ -210,6 +212,12 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
                   std::uint8_t fingerprint);
   void flush_prints(const Leaf& leaf);
   [[nodiscard]] bool commit(Node& node, Step& step, unsigned slot);
+  [[nodiscard]] static bool empties(const Step& step) {
+    for (unsigned i = 0; i < step.count; ++i) {
+      if (step.parts[i].count == 0) return true;
+    }
+    return false;
+  }
   void take_records(Node& node, const Step& step, unsigned slot);
   void free_record(Step& step, Word key) const;
   [[nodiscard]] Probe probe_of(Word key) const { return Keys::probe(keys_.key_of(key)); }
@@ -256,6 +264,25 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] bool new_leaf(Step& step);
   Attempt divide(Key key);
   void divide_node(const Path& path, Node& node, std::span<Node* const> fresh, unsigned ways);
+
+  // --- unlink.cpp ---
+  [[nodiscard]] bool absorb(const Leaf& left, const Leaf& right, Word sequence, unsigned slot);
+  void unlink_empty(Node& node, unsigned slot);
+  [[nodiscard]] Attempt unlink_node(Key key);
+  void unlink_lonely(Key key);
+  [[nodiscard]] static bool is_lonely(const Node& node) {
+    return node.leaves() == 1 && node.count(0) == 0 && node.buffered() == 0;
+  }
+
+  // --- bulk.cpp ---
+  using Entries = std::span<const everleaf::Entry<Key>>;
+  struct Chain;
+  [[nodiscard]] bool fill(const Leaf& leaf, Entries entries, Chain& chain);
+  [[nodiscard]] bool add_link(Entries entries, Key before, Word stamp, Chain& chain);
+  [[nodiscard]] Outcome link(const Leaf& last, std::size_t first, Chain& chain, unsigned slot);
+  [[nodiscard]] Outcome append_node(Entries entries, std::size_t each, std::size_t& done,
+                                    std::size_t& missing);
+  [[nodiscard]] Outcome load(Entries entries, std::size_t each);
 
   // --- recover.cpp ---
   struct Found {  // a record that is needed

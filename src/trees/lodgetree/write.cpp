@@ -18,7 +18,10 @@ Outcome LodgeTree<Keys>::write(Key key, std::uint64_t value, Write what) {
     while (true) {
       Attempt is = attempt(key, value, what, record, direct);
       Outcome outcome = Outcome::done;
-      if (is.next == Next::done) return is.outcome;
+      if (is.next == Next::done) {
+        if (is.lonely) unlink_lonely(key);
+        return is.outcome;
+      }
       if (is.next == Next::divide) {
         is = divide(key);
         if (is.next == Next::done) outcome = is.outcome;
@@ -77,7 +80,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::attempt(Key key, std::uint64_
   if (!node.latch.try_lock(place.version)) return {Next::again};
   const base::Unlock unlock(node.latch);
   if (!is_new && op.hit.pair != Node::kNoSlot) return supersede(node, op);
-  if (direct && !is_new && !has_room(node)) return change_leaf(node, op);
+  if (direct && !is_new) return change_leaf(node, op);
   return add(node, op, record);
 }
 
@@ -107,7 +110,23 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::supersede(Node& node, const O
   const Ref old = node.ref(op.hit.pair);
   node.replace(op.hit.pair, op.value, op.removal, ref);
   log_.die(old);  // not before: a crash between would have neither (A10)
-  return answer(Outcome::done);
+  return tidied(node, op, false);
+}
+
+// The operation is done. Leaves that a removal emptied go; a node without any key gives its last
+// pairs up, so that it can go. What there is no memory for stays.
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::tidied(Node& node, const Op& op, bool emptied) {
+  Attempt is = answer(Outcome::done);
+  try {
+    if (emptied) unlink_empty(node, op.slot);
+    if (!op.removal || node.leaves() != 1 || keys_in(node) != 0) return is;
+    (void)flush_leaf(node, 0, op.slot);
+    is.lonely = is_lonely(node);
+  } catch (const std::bad_alloc&) {
+    return is;
+  }
+  return is;
 }
 
 template <class Keys>
@@ -142,7 +161,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::add(Node& node, Op& op, KeyRe
     if (!last) continue;
     put(node, op, ref);
     if (op.word == record.word) record.block.keep();
-    return answer(Outcome::done);
+    return tidied(node, op, has_to && empties(step));
   }
 }
 
@@ -167,7 +186,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::change_leaf(Node& node, const
   if constexpr (Keys::kRecords) {
     if (op.removal) (void)grace_.retire(Keys::record_of(op.word));
   }
-  return answer(Outcome::done);
+  return tidied(node, op, op.removal);
 }
 
 // --- Room in the log: neither latched nor pinned ---
