@@ -304,6 +304,13 @@ class Inner {
     }
     return true;
   }
+  // The place of what remove_leaf() takes out of its inner node; its range goes to what is before
+  // it, or, if it is the first, behind it.
+  [[nodiscard]] static unsigned removed_position(const Path& path) {
+    unsigned level = path.depth;
+    while (separators(*path.steps[level - 1].node) == 0) --level;
+    return path.steps[level - 1].position;
+  }
   // Under those locks. Nodes of a single child go with it.
   void remove_leaf(const Path& path) {
     unsigned level = path.depth;

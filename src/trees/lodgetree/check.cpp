@@ -135,7 +135,7 @@ Stats LodgeTree<Keys>::stats() const {
   });
   const auto size = upper_.size();
   const auto log = log_.figures();
-  stats.height = size.height + 1;
+  stats.height = nodes == 1 ? 1 : size.height + 1;
   stats.inner_nodes = size.nodes + nodes;
   stats.dram_bytes = size.bytes + nodes * Node::bytes_of(options_.slots) + space_.dram_bytes() +
                      log.dram_bytes + overlay_.size() * options_.shape.bytes;

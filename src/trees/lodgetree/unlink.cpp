@@ -58,46 +58,78 @@ void LodgeTree<Keys>::unlink_empty(Node& node, unsigned slot) {
   }
 }
 
-// The node's only leaf is empty: the last leaf of the node before it absorbs it, under the same
-// inner node. The first node of an inner node stays.
+// The node's only leaf is empty, and another node takes its range: the one before it, whose last
+// leaf absorbs this one; or, if the inner nodes give the range to the one behind, that one gets the
+// leaf, which absorbs its first.
 template <class Keys>
 typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::unlink_node(Key key) {
   const alloc::Grace::Pin pin(grace_);
   if (!pin.ok()) return answer(Outcome::too_many_threads);
   Path path;
   if (!upper_.descend(Keys::probe(key), Aim::at, path)) return {Next::again};
-  const auto& above = path.parent();
-  if (above.position == 0) return answer(Outcome::done);
   Node& node = *reinterpret_cast<Node*>(path.leaf);
-  Node& left = *reinterpret_cast<Node*>(Upper::child_at(*above.node, above.position - 1));
-  if (!above.node->lock.unchanged(above.version)) return {Next::again};
-  const unsigned slot = base::thread_slot();
-  base::LockSet locks;
-  const auto leave = [&locks](Next next) {
-    locks.release(false);
-    return Attempt{next};
-  };
   const std::uint64_t version = node.latch.begin();
-  const std::uint64_t left_version = left.latch.begin();
-  if (!locks.try_lock(above.node->lock, above.version) ||
-      !locks.try_lock(left.latch, left_version) || !locks.try_lock(node.latch, version)) {
-    return leave(Next::again);
+  if (!path.parent().node->lock.unchanged(path.parent().version)) return {Next::again};
+  Node* before = nullptr;
+  std::uint64_t before_version = 0;
+  if (path.has_low) {
+    Path left;
+    if (!upper_.descend(Keys::probe(Key(Upper::low_key(path))), Aim::below, left)) {
+      return {Next::again};
+    }
+    before = reinterpret_cast<Node*>(left.leaf);
+    before_version = before->latch.begin();
   }
-  if (node.leaves() != 1 || node.count(0) != 0 || node.buffered() != 0) return leave(Next::done);
-  const Attempt flushed = flush_leaf(left, left.leaves() - 1, slot);
-  if (flushed.next != Next::done || flushed.outcome != Outcome::done) return answer(Outcome::done);
-  const unsigned last = left.leaves() - 1;
-  if (left.pairs_of(last) != 0) return answer(Outcome::done);
-  left.sequence = std::max(left.sequence, node.sequence);
-  if (!absorb(leaf(left.leaf(last)), leaf(node.leaf(0)), left.sequence, slot)) {
+  Node* const behind = node.right.load(std::memory_order_acquire);
+  const std::uint64_t behind_version = behind == nullptr ? 0 : behind->latch.begin();
+  base::LockSet locks;
+  bool only_child = false;
+  const bool locked = upper_.lock_for_removal(path, locks, only_child) &&
+                      locks.try_lock(node.latch, version) &&
+                      (before == nullptr || locks.try_lock(before->latch, before_version)) &&
+                      (behind == nullptr || locks.try_lock(behind->latch, behind_version)) &&
+                      (before == nullptr || before->right.load() == &node);
+  if (!locked || !is_lonely(node)) {
+    locks.release(false);
+    return locked || only_child ? answer(Outcome::done) : Attempt{Next::again};
+  }
+  const bool to_behind = Upper::removed_position(path) == 0;
+  if (!(to_behind ? give_leaf(node, *behind) : take_leaf(*before, node))) {
     return answer(Outcome::done);
   }
-  left.right.store(node.right.load(std::memory_order_relaxed), std::memory_order_release);
+  if (before != nullptr) before->right.store(behind, std::memory_order_release);
   node.dead.store(true, std::memory_order_release);
-  upper_.remove_child(*above.node, above.position);
+  upper_.remove_leaf(path);
+  locks.release(true);
   (void)grace_.retire(tagged(&node));
+  upper_.shrink_root();
   unlinked_.fetch_add(1, std::memory_order_relaxed);
   return answer(Outcome::done);
+}
+
+// The last leaf of `left` absorbs the only one of `node`, which is empty.
+template <class Keys>
+bool LodgeTree<Keys>::take_leaf(Node& left, Node& node) {
+  const unsigned slot = base::thread_slot();
+  const Attempt flushed = flush_leaf(left, left.leaves() - 1, slot);
+  const unsigned last = left.leaves() - 1;
+  if (flushed.next != Next::done || flushed.outcome != Outcome::done || left.pairs_of(last) != 0) {
+    return false;
+  }
+  left.sequence = std::max(left.sequence, node.sequence);
+  return absorb(leaf(left.leaf(last)), leaf(node.leaf(0)), left.sequence, slot);
+}
+
+// The only leaf of `node`, which is empty, becomes the first one of `right`.
+template <class Keys>
+bool LodgeTree<Keys>::give_leaf(Node& node, Node& right) {
+  const unsigned slot = base::thread_slot();
+  const Attempt flushed = flush_leaf(right, 0, slot);
+  if (flushed.next != Next::done || flushed.outcome != Outcome::done) return false;
+  right.sequence = std::max(right.sequence, node.sequence);
+  if (!absorb(leaf(node.leaf(0)), leaf(right.leaf(0)), right.sequence, slot)) return false;
+  right.set_leaf(0, node.leaf(0));
+  return true;
 }
 
 template <class Keys>

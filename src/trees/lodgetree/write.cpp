@@ -120,8 +120,11 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::tidied(Node& node, const Op& 
   Attempt is = answer(Outcome::done);
   try {
     if (emptied) unlink_empty(node, op.slot);
-    if (!op.removal || node.leaves() != 1 || keys_in(node) != 0) return is;
-    (void)flush_leaf(node, 0, op.slot);
+    if (!op.removal || keys_in(node) != 0) return is;
+    const Attempt flushed = flush_node(node, op.slot);
+    if (flushed.next == Next::done && flushed.outcome == Outcome::done) {
+      unlink_empty(node, op.slot);
+    }
     is.lonely = is_lonely(node);
   } catch (const std::bad_alloc&) {
     return is;
