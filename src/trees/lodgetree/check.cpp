@@ -152,6 +152,7 @@ Stats LodgeTree<Keys>::stats() const {
                 {"flushed_pairs", value(flushed_pairs_)},
                 {"forced_flushes", value(forced_)},
                 {"leaf_splits", value(leaf_splits_)},
+                {"unlinked_leaves", value(unlinked_)},
                 {"reducing_splits", value(node_splits_[0])},
                 {"normal_splits", value(node_splits_[1])},
                 {"adding_splits", value(node_splits_[2])},

@@ -119,7 +119,7 @@ void LodgeTree<Keys>::free_record(Step& step, Word key) const {
   }
 }
 
-// After the fence behind prepare(). False: a fence failed.
+// After the fence behind prepare(): A4, A6. False: a fence failed.
 template <class Keys>
 bool LodgeTree<Keys>::commit(Node& node, Step& step, unsigned slot) {
   const std::span parts(step.parts.data(), step.count);

@@ -87,7 +87,7 @@ bool LodgeTree<Keys>::is_whole(const Record& record, Offset at, Word key) const 
   return sum.end(copy.sum == Log::sum_of(copy, at, Keys::named_hash(keys_.key_of(copy.key))));
 }
 
-// A11: what is torn was not acknowledged; what is of another session is not needed any more.
+// A2: what is torn was not acknowledged; A13: what is of another session is not needed any more.
 template <class Keys>
 Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, std::vector<Offset>& torn) {
   std::vector<Offset> chunks;
