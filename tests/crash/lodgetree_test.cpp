@@ -103,20 +103,22 @@ TEST(Lodgetree, WithoutSpace) {
 // P8, P9, A9, A10: chunks are added and written again, while an old pair waits in a cold buffer;
 // the records of one key are in many of them.
 TEST(Lodgetree, Recycling) {
+  constexpr const char* kSmall = "lodgetree:node=256:slots=8:log=256:chunks=3:partitions=1";
   Ops ops;
-  each(ops, Do::insert, 0, 60, 2);
-  ops.push_back({Do::insert, 59, 1});
-  for (std::uint64_t round = 0; round < 12; ++round) {
-    each(ops, Do::update, 0, 8, 2);
-    ops.push_back({Do::update, 0, round + 100});
+  each(ops, Do::insert, 0, 200, 2);
+  for (std::uint64_t round = 0; round < 9; ++round) {
+    ops.push_back({round % 2 == 0 ? Do::insert : Do::remove, 1 + round / 2 * 40, round});
+    for (std::uint64_t i = 0; i < 9; ++i) ops.push_back({Do::update, 100, round * 10 + i});
   }
-  ops.push_back({Do::remove, 0, 0});
-  ops.push_back({Do::insert, 0, 7});
-  ops.push_back({Do::remove, 59, 0});
-  for (std::uint64_t round = 0; round < 6; ++round) each(ops, Do::update, 0, 16, 2);
-  const auto all = figures(ops);
-  EXPECT_GE(all.at("forced_flushes"), 1U);
-  explore(ops, 1, 20);
+  EXPECT_GE(figures_of<std::uint64_t>(kSmall, ops).at("forced_flushes"), 1U);
+  Config config;
+  config.spec = kSmall;
+  config.ops = ops;
+  config.most = 12;
+  for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+    config.keys = keys;
+    explore_in({Domain::memory, Domain::disk, Domain::cache}, config);
+  }
 }
 
 // P11, A11, A12: crashes in recovery, in what follows, and in the recovery from that.

@@ -188,6 +188,9 @@ Outcome LodgeTree<Keys>::bulk_load(Entries entries, double fill) {
   }
   if (!one.empty()) return Outcome::not_empty;
   if (const Outcome refused = loadable<Keys>(entries); refused != Outcome::done) return refused;
+  if (!begun_.load(std::memory_order_acquire)) {
+    if (const Outcome begun = begin_session(); begun != Outcome::done) return begun;
+  }
   try {
     bool blank = flush_all();
     std::size_t leaves = 0;

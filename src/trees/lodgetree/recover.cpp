@@ -89,7 +89,7 @@ bool LodgeTree<Keys>::is_whole(const Record& record, Offset at, Word key) const 
 
 // A2: what is torn was not acknowledged; A13: what is of another session is not needed any more.
 template <class Keys>
-Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, std::vector<Offset>& torn) {
+Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, bool& torn) {
   std::vector<Offset> chunks;
   const auto* const named = c_.medium.template at<Word>(root_block() + kDirectoryAt);
   for (std::size_t i = 0; i < options_.chunks; ++i) {
@@ -107,7 +107,7 @@ Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, std::vector<Of
       const Word order = pmem::load(&record.order);
       if (session_of(order >> 1) != session_ || order == 0) continue;
       if (!is_whole(record, at, pmem::load(&record.key))) {
-        torn.push_back(at);
+        torn = true;
         continue;
       }
       if ((order >> 1 & kCounts) > kCounts / 2) return corrupt("an impossible order", at);
@@ -236,27 +236,34 @@ Outcome LodgeTree<Keys>::replay(const std::vector<Found>& found) {
   return Outcome::done;
 }
 
-// P11: a torn record of bytes keys could become whole: it lacks a key record, in whose place the
-// same key may be written again.
+// P11: parts of records that a crash left could become whole records with what is written next to
+// them in this session. Not with those of another one: their orders are not the same.
 template <class Keys>
-bool LodgeTree<Keys>::wipe(const std::vector<Offset>& torn) {
-  for (const Offset at : torn) {
-    auto* const record = c_.medium.template at<Record>(at);
-    c_.medium.store(&record->order, 0, 0);
+bool LodgeTree<Keys>::wipe_dead(std::size_t chunks) {
+  for (std::size_t i = 0; i < chunks * log_.records(); ++i) {
+    const Ref ref = log_.ref_of(0, i);
+    if (log_.is_live(ref)) continue;
+    auto* const record = const_cast<Record*>(log_.record(ref));
+    for (Word* const word : {&record->key, &record->value, &record->order, &record->sum}) {
+      c_.medium.store(word, 0, 0);
+    }
     c_.medium.flush(record, sizeof(Record));
   }
   return c_.medium.fence();
 }
 
-// P11, A12: no leaf waits for the log any more, so its records, torn ones too, are forgotten at
-// once.
+// P11, A12: before the first record. No leaf waits for the log any more, so its records, and parts
+// of records, are forgotten at once.
 template <class Keys>
-Result<void> LodgeTree<Keys>::end_session() {
-  if (session_ == kMaxSession) return corrupt("the last session", root_block());
+Outcome LodgeTree<Keys>::begin_session() {
+  const base::MutexGuard guard(growing_log_);
+  if (begun_.load(std::memory_order_relaxed)) return Outcome::done;
+  if (session_ == kMaxSession) return Outcome::out_of_space;
   c_.medium.store(&root()->session, ++session_);
   c_.medium.flush(&root()->session, sizeof(Word));
-  if (!c_.medium.fence()) return failed();  // P11: before the first record of the new session
-  return {};
+  if (!c_.medium.fence()) return Outcome::io_error;  // P11
+  begun_.store(true, std::memory_order_release);
+  return Outcome::done;
 }
 
 template <class Keys>
@@ -273,10 +280,10 @@ Result<void> LodgeTree<Keys>::open() {
   try {
     std::vector<Listed> leaves;
     std::vector<Found> found;
-    std::vector<Offset> torn;
+    bool torn = false;
     if (auto walked = walk(leaves); !walked) return walked;
     if (auto read = read_log(found, torn); !read) return read;
-    const bool logged = !found.empty() || !torn.empty();
+    const bool logged = !found.empty() || torn;
     choose(leaves, found);
     if (!claim_keys(leaves, found)) {
       return corrupt("an impossible key in the log", block);
@@ -296,15 +303,18 @@ Result<void> LodgeTree<Keys>::open() {
       return std::unexpected(Error{Code::out_of_space, "no space for what the log has"});
     }
     if (logged && !c_.read_only) {
-      const bool flushed = flush_all();
-      if (!flushed && !wipe(torn)) return failed();
-      if (auto ended = flushed ? end_session() : Result<void>{}; !ended) return ended;
+      if (flush_all()) {
+        if (begin_session() == Outcome::io_error) return failed();
+      } else {  // without space for it the session goes on
+        if (!wipe_dead(log_.figures().chunks)) return failed();
+        begun_ = true;
+      }
     }
   } catch (const std::bad_alloc&) {
     return std::unexpected(Error{Code::out_of_space, "no memory for the inner nodes"});
   }
   if (c_.medium.failed()) return failed();
-  const Word first = std::max(first_order(session_), last_order_ + 1);
+  const Word first = std::max(first_order(session_ + (begun_ ? 0 : 1)), last_order_ + 1);
   for_each_node([first](Node& node, const Owned*) { node.sequence = first; });
   rebuild_ns_ = base::now_ns() - started;
   return {};

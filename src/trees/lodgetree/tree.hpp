@@ -300,15 +300,15 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   };
   [[nodiscard]] Result<void> walk(std::vector<Listed>& leaves);
   [[nodiscard]] Result<void> walk_leaf(Offset at, std::vector<Listed>& leaves);
-  [[nodiscard]] Result<void> read_log(std::vector<Found>& found, std::vector<Offset>& torn);
-  [[nodiscard]] bool wipe(const std::vector<Offset>& torn);
+  [[nodiscard]] Result<void> read_log(std::vector<Found>& found, bool& torn);
+  [[nodiscard]] bool wipe_dead(std::size_t chunks);
+  [[nodiscard]] Outcome begin_session();
   [[nodiscard]] bool is_whole(const Record& record, Offset at, Word key) const;
   void choose(std::vector<Listed>& leaves, std::vector<Found>& found) const;
   [[nodiscard]] bool claim_keys(const std::vector<Listed>& leaves, std::vector<Found>& found);
   void build(std::vector<Listed>& leaves);
   [[nodiscard]] Outcome replay(const std::vector<Found>& found);
   [[nodiscard]] Attempt replay(const Found& found);
-  [[nodiscard]] Result<void> end_session();
 
   // --- scan.cpp ---
   struct Batch;
@@ -340,7 +340,8 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   base::Mutex growing_log_;
   std::vector<std::unique_ptr<std::byte[]>> overlay_;  // leaves of a read-only pool
   Word session_ = 0;
-  Word last_order_ = 0;  // that recovery met
+  std::atomic<bool> begun_{false};  // the session is this tree's
+  Word last_order_ = 0;             // that recovery met
   std::uint64_t replayed_ = 0;
   std::uint64_t rebuild_ns_ = 0;
   std::atomic<std::uint64_t> leaf_splits_{0};                // the clock of the multiple split, too

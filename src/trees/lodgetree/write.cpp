@@ -11,6 +11,9 @@ Outcome LodgeTree<Keys>::write(Key key, std::uint64_t value, Write what) {
   if (const Outcome admitted = c_.admit(what, Keys::too_long(key)); admitted != Outcome::done) {
     return admitted;
   }
+  if (!begun_.load(std::memory_order_acquire)) {
+    if (const Outcome begun = begin_session(); begun != Outcome::done) return begun;
+  }
   try {
     KeyRecord record(space_);
     bool tried = false;
