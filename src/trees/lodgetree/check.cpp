@@ -140,13 +140,15 @@ Stats LodgeTree<Keys>::stats() const {
   stats.dram_bytes = size.bytes + nodes * Node::bytes_of(options_.slots) + space_.dram_bytes() +
                      log.dram_bytes + overlay_.size() * options_.shape.bytes;
   stats.pool_bytes = kRootBytes + space_.bytes_owned();
+  std::uint64_t hits = 0;
+  for (const Count& count : hits_) hits += count.n.load(std::memory_order_relaxed);
   const auto value = [](const std::atomic<std::uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
   };
   stats.more = {{"last_level_nodes", nodes},
                 {"empty_slots_permille", free * 1000 / (nodes * options_.slots)},
                 {"buffered", pairs},
-                {"buffer_hits", value(hits_)},
+                {"buffer_hits", hits},
                 {"flushes", value(flushes_)},
                 {"flushed_leaves", value(flushed_leaves_)},
                 {"flushed_pairs", value(flushed_pairs_)},

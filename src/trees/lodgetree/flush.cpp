@@ -205,32 +205,32 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::flush_node(Node& node, unsign
   return answer(Outcome::done);
 }
 
-// Everything that a buffer holds; nobody else is here. False: something had to stay.
+// Everything that the buffers hold from the node of that key on up to another node; no operation
+// runs there. False: something had to stay.
 template <class Keys>
-bool LodgeTree<Keys>::flush_all() {
+bool LodgeTree<Keys>::flush_range(Owned from, const Node* end) {
   const unsigned slot = base::thread_slot();
   if (slot == base::kNoSlot) return false;
   log_.ready(slot);
   bool tried = false;
   bool all = true;
-  Owned at{};
   while (true) {
     Attempt is = answer(Outcome::done);
     bool last = false;
     {
       const alloc::Grace::Pin pin(grace_);
       Place place;
-      if (!locate(Keys::probe(Key(at)), place)) continue;
+      if (!locate(Keys::probe(Key(from)), place)) continue;
       if (!place.node->latch.try_lock(place.version)) continue;
       const base::Unlock unlock(place.node->latch);
       is = flush_node(*place.node, slot);
       Node* const right = place.node->right.load(std::memory_order_relaxed);
       const bool go_on = is.next == Next::done;
-      last = go_on && right == nullptr;
-      if (go_on && right != nullptr) at = first_key(*right);
+      last = go_on && right == end;
+      if (go_on && !last) from = first_key(*right);
     }
     if (last) break;
-    if (is.next == Next::divide) is = divide(Key(at));
+    if (is.next == Next::divide) is = divide(Key(from));
     const bool grown = is.next != Next::grow || more_space(is.bytes, tried) == Outcome::done;
     if (!grown || is.outcome != Outcome::done) all = false;
     if (!grown || c_.medium.failed()) break;

@@ -233,6 +233,12 @@ bool Log::settle() {
 
 Log::Figures Log::figures() const {
   Figures all;
+  std::uint64_t unwritten = 0;
+  for (std::size_t i = 0; i < count_; ++i) {
+    Partition& one = partitions_[i];
+    const base::MutexGuard guard(one.mutex);
+    if (one.current != nullptr) unwritten += records_ - one.next;
+  }
   const base::MutexGuard guard(mutex_);
   all.chunks = chunk_count_.load(std::memory_order_relaxed);
   all.free = free_.size();
@@ -240,6 +246,7 @@ Log::Figures Log::figures() const {
     const Chunk& chunk = *(*chunks_)[i].load(std::memory_order_relaxed);
     all.live += records_ - chunk.dead.load(std::memory_order_relaxed);
   }
+  all.live -= std::min(all.live, unwritten);
   all.dram_bytes = all.chunks * (sizeof(Chunk) + records_ / 8) + count_ * sizeof(Partition) +
                    sizeof(*chunks_) + kMaxThreads * sizeof(void*);
   return all;

@@ -105,7 +105,9 @@ class Node {
   [[nodiscard]] bool is_removal(unsigned slot) const {
     return (removals_.load(std::memory_order_acquire) >> slot & 1) != 0;
   }
-  [[nodiscard]] bool is_fresh(unsigned slot) const { return (fresh_ >> slot & 1) != 0; }
+  [[nodiscard]] bool is_fresh(unsigned slot) const {
+    return (fresh_.load(std::memory_order_relaxed) >> slot & 1) != 0;
+  }
   [[nodiscard]] Ref ref(unsigned slot) const { return refs()[slot]; }
   // Buffered pairs with that fingerprint, a bit each.
   [[nodiscard]] std::uint64_t match(std::uint8_t fingerprint) const {
@@ -132,11 +134,12 @@ class Node {
   }
   // How many more pairs the leaf would hold.
   [[nodiscard]] unsigned adds(unsigned leaf) const {
-    return static_cast<unsigned>(
-        std::popcount(pairs_of(leaf) & fresh_ & ~removals_.load(std::memory_order_relaxed)));
+    return static_cast<unsigned>(std::popcount(pairs_of(leaf) &
+                                               fresh_.load(std::memory_order_relaxed) &
+                                               ~removals_.load(std::memory_order_relaxed)));
   }
   // The leaf has lost the pair's key.
-  void make_fresh(unsigned slot) { fresh_ |= std::uint64_t{1} << slot; }
+  void make_fresh(unsigned slot) { set_fresh(slot, true); }
   [[nodiscard]] std::uint8_t fingerprint(unsigned slot) const {
     return static_cast<std::uint8_t>(prints()[slot / 8].load(std::memory_order_relaxed) >>
                                      slot % 8 * 8);
@@ -274,6 +277,11 @@ class Node {
     const std::uint64_t now = removals_.load(std::memory_order_relaxed) & ~bit;
     removals_.store(now | (removal ? bit : 0), std::memory_order_release);
   }
+  void set_fresh(unsigned slot, bool fresh) {
+    const std::uint64_t bit = std::uint64_t{1} << slot;
+    const std::uint64_t now = fresh_.load(std::memory_order_relaxed) & ~bit;
+    fresh_.store(now | (fresh ? bit : 0), std::memory_order_relaxed);
+  }
   void place(unsigned slot, const Pair& pair) {
     keys()[slot].store(pair.key, std::memory_order_release);
     values()[slot].store(pair.value, std::memory_order_release);
@@ -284,8 +292,7 @@ class Node {
                std::memory_order_release);
     set_target(slot, pair.target);
     set_removal(slot, pair.removal);
-    const std::uint64_t bit = std::uint64_t{1} << slot;
-    fresh_ = (fresh_ & ~bit) | (pair.fresh ? bit : 0);
+    set_fresh(slot, pair.fresh);
     refs()[slot] = pair.ref;
   }
   void set_index(unsigned i, Fresh separator, std::byte* leaf, std::size_t count) {
@@ -308,7 +315,7 @@ class Node {
   const unsigned slots_;
   std::atomic<std::uint8_t> leaves_{0};
   std::atomic<std::uint8_t> buffered_{0};
-  std::uint64_t fresh_ = 0;
+  Atomic fresh_{0};  // written by the latch's holder alone
   std::atomic<std::uint64_t> removals_{0};
 };
 

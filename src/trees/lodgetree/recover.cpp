@@ -2,6 +2,8 @@
 // (P12).
 #include <algorithm>
 #include <new>
+#include <system_error>
+#include <thread>
 
 #include "trees/lodgetree/tree.hpp"
 
@@ -16,6 +18,10 @@ std::unexpected<Error> corrupt(const char* what, Offset at) {
 std::unexpected<Error> failed() {
   return std::unexpected(Error{Code::io, "a write-back failed during recovery"});
 }
+
+// Fewer records are not worth a thread.
+constexpr std::size_t kRecordsOfThread = 4096;
+constexpr std::size_t kMostThreads = 16;
 
 constexpr Word kCounts = (Word{1} << kCountBits) - 1;
 
@@ -182,6 +188,7 @@ void LodgeTree<Keys>::build(std::vector<Listed>& leaves) {
       const bool fits = n + 1 + pairs + 2 <= options_.slots && pairs < options_.buffer;
       if (n != 0 && !fits) break;
       const auto count = static_cast<std::size_t>(std::popcount(leaf(leaves[i].base).used()));
+      leaves[i].node = node;
       node->append_leaf(n == 0 ? Fresh{} : Upper::fresh(leaves[i].low), leaves[i].base, count);
     }
     if (last != nullptr) last->right.store(node, std::memory_order_relaxed);
@@ -216,6 +223,60 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::replay(const Found& found) {
             found.ref});
   node.sequence = found.record.order;
   return answer(Outcome::done);
+}
+
+// Nodes are independent of each other: each share is some nodes in a row, and its records.
+template <class Keys>
+std::vector<typename LodgeTree<Keys>::Share> LodgeTree<Keys>::make_shares(
+    const std::vector<Listed>& leaves, const std::vector<Found>& found) const {
+  const std::size_t threads =
+      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
+  // Copies of leaves of a read-only pool are in one list.
+  const std::size_t most =
+      c_.read_only ? 1 : std::min(threads, found.size() / kRecordsOfThread + 1);
+  std::vector<Share> shares(1);
+  std::vector<std::size_t> share_of(leaves.size());
+  std::size_t pairs = 0;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const bool first = i == 0 || leaves[i].node != leaves[i - 1].node;
+    if (first && pairs * most > found.size() * shares.size()) {
+      shares.back().end = leaves[i].node;
+      shares.emplace_back();
+      shares.back().from = leaves[i].low;
+    }
+    pairs += leaves[i].pairs;
+    share_of[i] = shares.size() - 1;
+  }
+  for (const Found& one : found) shares[share_of[one.leaf]].found.push_back(one);
+  return shares;
+}
+
+// P11: replays and, but for a read-only pool, flushes.
+template <class Keys>
+void LodgeTree<Keys>::recover(Share& share) {
+  try {
+    share.outcome = replay(share.found);
+    if (share.outcome == Outcome::done && !c_.read_only) {
+      share.flushed = flush_range(share.from, share.end);
+    }
+  } catch (const std::bad_alloc&) {
+    share.outcome = Outcome::out_of_space;
+  }
+}
+
+// One after the other where there is one share, so the crash checker meets no thread.
+template <class Keys>
+void LodgeTree<Keys>::recover(std::vector<Share>& shares) {
+  std::vector<std::jthread> threads;
+  threads.reserve(shares.size());
+  for (std::size_t i = 1; i < shares.size(); ++i) {
+    try {
+      threads.emplace_back([this, &share = shares[i]] { recover(share); });
+    } catch (const std::system_error&) {  // then without it
+      recover(shares[i]);
+    }
+  }
+  recover(shares.front());
 }
 
 template <class Keys>
@@ -267,6 +328,26 @@ Outcome LodgeTree<Keys>::begin_session() {
 }
 
 template <class Keys>
+Result<void> LodgeTree<Keys>::end_recovery(const std::vector<Share>& shares, bool logged) {
+  bool flushed = true;
+  for (const Share& share : shares) {
+    if (share.outcome == Outcome::io_error) return failed();
+    if (share.outcome == Outcome::corrupt)
+      return corrupt("impossible keys in a leaf", root_block());
+    if (share.outcome != Outcome::done) {
+      return std::unexpected(Error{Code::out_of_space, "no space for what the log has"});
+    }
+    flushed = flushed && share.flushed;
+  }
+  if (!logged) return {};
+  if (flushed) return begin_session() == Outcome::io_error ? failed() : Result<void>{};
+  // Without space for the flush the session goes on.
+  if (!wipe_dead(log_.figures().chunks)) return failed();
+  begun_ = true;
+  return {};
+}
+
+template <class Keys>
 Result<void> LodgeTree<Keys>::open() {
   const std::uint64_t started = base::now_ns();
   const Offset block = root_block();
@@ -296,20 +377,9 @@ Result<void> LodgeTree<Keys>::open() {
     log_.opened();
     replayed_ = found.size();
     build(leaves);
-    const Outcome replayed = replay(found);
-    if (replayed == Outcome::io_error) return failed();
-    if (replayed == Outcome::corrupt) return corrupt("impossible keys in a leaf", block);
-    if (replayed != Outcome::done) {
-      return std::unexpected(Error{Code::out_of_space, "no space for what the log has"});
-    }
-    if (logged && !c_.read_only) {
-      if (flush_all()) {
-        if (begin_session() == Outcome::io_error) return failed();
-      } else {  // without space for it the session goes on
-        if (!wipe_dead(log_.figures().chunks)) return failed();
-        begun_ = true;
-      }
-    }
+    auto shares = make_shares(leaves, found);
+    recover(shares);
+    if (auto ended = end_recovery(shares, logged && !c_.read_only); !ended) return ended;
   } catch (const std::bad_alloc&) {
     return std::unexpected(Error{Code::out_of_space, "no memory for the inner nodes"});
   }

@@ -165,7 +165,9 @@ Lookup LodgeTree<Keys>::find(Key key) const {
     if (!locate(probe, place)) continue;
     Hit hit;
     if (!look(place, probe, hit) || !place.node->latch.unchanged(place.version)) continue;
-    if (hit.pair != Node::kNoSlot) hits_.fetch_add(1, std::memory_order_relaxed);
+    if (hit.pair != Node::kNoSlot) {
+      hits_[base::thread_slot() % hits_.size()].n.fetch_add(1, std::memory_order_relaxed);
+    }
     return hit.found ? Lookup{Outcome::done, hit.value} : Lookup{Outcome::absent, 0};
   }
 }

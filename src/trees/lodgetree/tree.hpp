@@ -226,7 +226,8 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   // Until no pair is left for the leaf.
   [[nodiscard]] Attempt flush_leaf(Node& node, unsigned i, unsigned slot);
   [[nodiscard]] Attempt flush_node(Node& node, unsigned slot);
-  [[nodiscard]] bool flush_all();
+  [[nodiscard]] bool flush_all() { return flush_range(Owned{}, nullptr); }
+  [[nodiscard]] bool flush_range(Owned from, const Node* end);
   [[nodiscard]] static Owned separator_key(const Node& node, unsigned i) {
     if constexpr (Keys::kRecords) {
       const Separator* const whole = node.separator(i);
@@ -297,6 +298,14 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     std::byte* base;
     Owned low;
     unsigned pairs = 0;  // that the log has for it
+    Node* node = nullptr;
+  };
+  struct Share {  // of recovery
+    std::vector<Found> found;
+    Owned from{};         // where its nodes begin
+    Node* end = nullptr;  // behind the last one
+    Outcome outcome = Outcome::done;
+    bool flushed = false;
   };
   [[nodiscard]] Result<void> walk(std::vector<Listed>& leaves);
   [[nodiscard]] Result<void> walk_leaf(Offset at, std::vector<Listed>& leaves);
@@ -309,6 +318,11 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   void build(std::vector<Listed>& leaves);
   [[nodiscard]] Outcome replay(const std::vector<Found>& found);
   [[nodiscard]] Attempt replay(const Found& found);
+  [[nodiscard]] std::vector<Share> make_shares(const std::vector<Listed>& leaves,
+                                               const std::vector<Found>& found) const;
+  void recover(Share& share);
+  void recover(std::vector<Share>& shares);
+  [[nodiscard]] Result<void> end_recovery(const std::vector<Share>& shares, bool logged);
 
   // --- scan.cpp ---
   struct Batch;
@@ -351,7 +365,10 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   std::atomic<std::uint64_t> flushed_pairs_{0};
   std::atomic<std::uint64_t> forced_{0};
   std::atomic<std::uint64_t> unlinked_{0};
-  mutable std::atomic<std::uint64_t> hits_{0};
+  struct alignas(pmem::kLine) Count {
+    std::atomic<std::uint64_t> n{0};
+  };
+  mutable std::array<Count, 16> hits_;  // by thread slot: one line of all would be fought for
 };
 
 }  // namespace everleaf::tree::lodgetree
