@@ -176,9 +176,6 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::add(Node& node, Op& op, KeyRe
 template <class Keys>
 typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::change_leaf(Node& node, const Op& op) {
   const Leaf here = leaf(node.leaf(op.hit.leaf));
-  flush(here.base(), sizeof(LeafLine));
-  // P6: an older record must not be replayed over what comes now.
-  if (!fence(op.slot)) return answer(Outcome::io_error);
   if (!op.removal) {
     Slot* const slot = here.slot(op.hit.slot);
     c_.medium.store(&slot->value, op.value);
@@ -186,8 +183,11 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::change_leaf(Node& node, const
   } else {
     c_.medium.store(&here.line()->w, here.w() & ~(Word{1} << op.hit.slot));
     node.set_count(op.hit.leaf, node.count(op.hit.leaf) - 1);
-    flush(here.base(), sizeof(LeafLine));
   }
+  // P6: the stamp, too, which another thread may have stored: an older record must not be replayed
+  // over this.
+  // crash: flush stays: space ends and another thread's fence is missing, both at once
+  flush(here.base(), sizeof(LeafLine));
   if (!fence(op.slot)) return answer(Outcome::io_error);
   if constexpr (Keys::kRecords) {
     if (op.removal) (void)grace_.retire(Keys::record_of(op.word));
