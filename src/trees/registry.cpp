@@ -6,6 +6,7 @@
 #include "trees/bdtree/register.hpp"
 #include "trees/bztree/register.hpp"
 #include "trees/contract.hpp"
+#include "trees/lodgetree/register.hpp"
 #include "trees/pbtree/register.hpp"
 #include "trees/wbtree/register.hpp"
 
@@ -14,7 +15,7 @@ namespace tree {
 namespace {
 
 constexpr std::array kRegistry{wbtree::kRegistration, bdtree::kRegistration, pbtree::kRegistration,
-                               bztree::kRegistration};
+                               bztree::kRegistration, lodgetree::kRegistration};
 
 constexpr auto kInfos = [] {
   std::array<TreeInfo, kRegistry.size()> infos{};

@@ -97,8 +97,8 @@ TEST_P(FenceImages, InsertsSplitLeavesInnerNodesAndTheRoot) {
       replays += rig.replays();
     }
     // One order alone may meet no such image: the images are drawn at random. Where no lock is, no
-    // redo record is either.
-    if (!is_latch_free(spec)) {
+    // redo record is either, nor where a split is one word and a log of the tree's own.
+    if (!is_latch_free(spec) && !has_own_log(spec)) {
       EXPECT_GT(replays, 0U) << "no image needed a redo record";
     }
   });
@@ -226,7 +226,8 @@ TEST_P(FenceImages, PoolGrowth) {
     Rig<K> rig(spec, seed, {.random_images = scaled(3), .around_growth = true});
     {
       Pool pool = Pool::open(rig.path(), small_pool()).value();
-      auto filler = pool.index<Bytes>("filler", spec).value();
+      // Whatever the spec is: a tree with extents of its own would take far more than it needs.
+      auto filler = pool.index<Bytes>("filler", "wbtree").value();
       // Each key takes a slab; the slabs in use before leave room for these at most.
       while (pool.info().file_bytes - pool.info().heap_bytes - pmem::kHeapAt >= pmem::kSlabBytes) {
         ASSERT_EQ(filler.insert(std::string(20000, 'f') + std::to_string(filler.size()), 1),

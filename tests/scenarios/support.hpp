@@ -317,6 +317,9 @@ inline bool is_buffered(std::string_view spec) {
 inline bool is_latch_free(std::string_view spec) {
   return tree_of(spec).latch_free;
 }
+inline bool has_own_log(std::string_view spec) {
+  return tree_of(spec).recovery == Recovery::replay;
+}
 inline bool is_buffered_case(const Case& c) {
   return is_buffered(c.spec);
 }

@@ -23,11 +23,11 @@
 #include <unordered_set>
 
 #include "epoch/epochs.hpp"
-#include "trees/bdtree/inner.hpp"
-#include "trees/bdtree/keys.hpp"
 #include "trees/bdtree/layout.hpp"
 #include "trees/bdtree/leaf.hpp"
 #include "trees/contract.hpp"
+#include "trees/fingerprint_keys.hpp"
+#include "trees/inner.hpp"
 
 namespace everleaf::tree::bdtree {
 

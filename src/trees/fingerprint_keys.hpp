@@ -6,10 +6,10 @@
 #include <cstring>
 #include <string>
 
-#include "trees/bdtree/layout.hpp"
+#include "pmem/medium.hpp"
 #include "trees/keys.hpp"
 
-namespace everleaf::tree::bdtree {
+namespace everleaf::tree {
 
 // A bytes separator in DRAM; inner nodes own theirs.
 struct Separator {
@@ -27,11 +27,13 @@ class U64Keys : public KeyWords {
   };
 
   [[nodiscard]] static Probe probe(Key key) { return {key, key, fingerprint_of(key)}; }
-  [[nodiscard]] bool equal(Word word, const Probe& probe) const { return word == probe.key; }
+  [[nodiscard]] bool equal(pmem::Word word, const Probe& probe) const { return word == probe.key; }
   [[nodiscard]] static std::uint8_t fingerprint_of(Key key) {
     return static_cast<std::uint8_t>(key * 0x9E3779B97F4A7C15ULL >> 56);
   }
   [[nodiscard]] static std::uint64_t prefix_of(Key key) { return key; }
+  // Of what a key's word only names, for checksums.
+  [[nodiscard]] static std::uint64_t named_hash(Key) { return 0; }
   // The smallest key above `left`, which is not the largest one.
   [[nodiscard]] static std::uint64_t successor(Key left) { return left + 1; }
 };
@@ -42,7 +44,7 @@ class BytesKeys : public KeyRecords {
   struct Probe {
     Bytes key;
     std::uint64_t prefix;
-    Word hash;  // shifted into place
+    pmem::Word hash;  // shifted into place
     std::uint8_t fingerprint;
   };
 
@@ -50,7 +52,7 @@ class BytesKeys : public KeyRecords {
     const std::uint64_t hash = hash_of(key);
     return {key, prefix_of(key), tag_of(hash), static_cast<std::uint8_t>(hash)};
   }
-  [[nodiscard]] bool equal(Word word, const Probe& probe) const {
+  [[nodiscard]] bool equal(pmem::Word word, const Probe& probe) const {
     // An impossible record has an empty key, and is none.
     return tag_of(word) == probe.hash && key_of(word) == probe.key &&
            (!probe.key.empty() || readable(word));
@@ -64,16 +66,17 @@ class BytesKeys : public KeyRecords {
     std::memcpy(&prefix, key.data(), std::min<std::size_t>(key.size(), sizeof prefix));
     return __builtin_bswap64(prefix);
   }
+  [[nodiscard]] static std::uint64_t named_hash(Key key) { return hash_of(key); }
   [[nodiscard]] static std::string successor(Key left) { return std::string(left) + '\0'; }
 
   // Fills a reserved block; the key word.
-  Word write_record(Offset block, Key key) const {
+  pmem::Word write_record(pmem::Offset block, Key key) const {
     store_record(block, key);
     return block | tag_of(hash_of(key));
   }
-  [[nodiscard]] bool hash_matches(Word word) const {
+  [[nodiscard]] bool hash_matches(pmem::Word word) const {
     return tag_of(hash_of(key_of(word))) == tag_of(word);
   }
 };
 
-}  // namespace everleaf::tree::bdtree
+}  // namespace everleaf::tree

@@ -18,12 +18,64 @@
 #include "base/node_arena.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version_lock.hpp"
-#include "trees/bdtree/keys.hpp"
+#include "trees/fingerprint_keys.hpp"
 #include "trees/scan.hpp"
 
-namespace everleaf::tree::bdtree {
+namespace everleaf::tree {
 
 inline constexpr unsigned kMaxHeight = 16;
+
+// Sorted separators of a node, which may change meanwhile: the caller validates.
+template <class Keys>
+struct Separators {
+  using Probe = typename Keys::Probe;
+  const std::atomic<std::uint64_t>* prefix;
+  const std::atomic<Separator*>* whole;  // of bytes keys
+  unsigned count;
+
+  // How many are at or below the probe, or below it; or all.
+  [[nodiscard]] unsigned rank(const Probe& probe, Aim aim) const {
+    if (aim == Aim::last) return count;
+    if constexpr (Keys::kRecords) {
+      return rank_whole(probe, aim);
+    } else {
+      // One more turns "below" into "at or below", but for the smallest key, which nothing is
+      // below.
+      if (aim == Aim::below && probe.prefix == 0) return 0;
+      return upper_bound(probe.prefix - (aim == Aim::below ? 1 : 0));
+    }
+  }
+
+ private:
+  // Prefixes not above `key`; without branches that depend on it.
+  [[nodiscard]] unsigned upper_bound(std::uint64_t key) const {
+    unsigned first = 0;
+    unsigned n = count;
+    while (n > 1) {
+      const unsigned half = n / 2;
+      first += prefix[first + half - 1].load(std::memory_order_acquire) <= key ? half : 0;
+      n -= half;
+    }
+    return n == 0 ? 0 : first + (prefix[first].load(std::memory_order_acquire) <= key ? 1U : 0U);
+  }
+  [[nodiscard]] unsigned rank_whole(const Probe& probe, Aim aim) const {
+    unsigned first = probe.prefix == 0 ? 0 : upper_bound(probe.prefix - 1);  // prefixes below
+    unsigned last = first;
+    while (last < count && prefix[last].load(std::memory_order_acquire) <= probe.prefix) ++last;
+    while (first < last) {  // among equal prefixes
+      const unsigned middle = (first + last) / 2;
+      const Separator* const one = whole[middle].load(std::memory_order_acquire);
+      if (one == nullptr) return 0;  // torn: the caller validates
+      const int order = Bytes(one->key).compare(probe.key);
+      if (order < 0 || (order == 0 && aim == Aim::at)) {
+        first = middle + 1;
+      } else {
+        last = middle;
+      }
+    }
+    return first;
+  }
+};
 
 template <class Keys>
 class Inner {
@@ -55,8 +107,8 @@ class Inner {
     std::uint64_t root_version = 0;
     unsigned depth = 0;  // steps[depth - 1] is above the leaf
     std::array<Step, kMaxHeight> steps;
-    Offset leaf = 0;
-    bool has_low = false;  // a separator at or below the leaf's keys
+    std::uint64_t leaf = 0;  // what the lowest node names
+    bool has_low = false;    // a separator at or below the leaf's keys
     std::uint64_t low_prefix = 0;
     const Separator* low = nullptr;
 
@@ -79,6 +131,7 @@ class Inner {
     }
   }
 
+  [[nodiscard]] bool built() const { return root_.load(std::memory_order_relaxed) != nullptr; }
   [[nodiscard]] static Fresh fresh(const Owned& key) {
     Fresh separator{Keys::prefix_of(key), nullptr};
     if constexpr (Keys::kRecords) separator.whole = std::make_unique<Separator>(Separator{key});
@@ -128,7 +181,7 @@ class Inner {
 
   // The short way: the leaf, and what to validate it by.
   struct Place {
-    Offset leaf = 0;
+    std::uint64_t leaf = 0;
     const base::VersionLock* lock = nullptr;
     std::uint64_t version = 0;
   };
@@ -168,7 +221,7 @@ class Inner {
   }
 
   // --- Edits: the node is locked ---
-  static void replace_child(Node& node, unsigned position, Offset leaf) {
+  static void replace_child(Node& node, unsigned position, std::uint64_t leaf) {
     node.child[position].store(leaf, std::memory_order_release);
   }
   // Room for one more: the caller looked.
@@ -189,6 +242,9 @@ class Inner {
   }
   [[nodiscard]] static bool leads_to(const Node& node, const Probe& probe, unsigned position) {
     return rank(node, probe, Aim::at) == position;
+  }
+  [[nodiscard]] static std::uint64_t child_at(const Node& node, unsigned position) {
+    return node.child[position].load(std::memory_order_acquire);
   }
   [[nodiscard]] static unsigned separators(const Node& node) {
     return node.count.load(std::memory_order_acquire);
@@ -258,6 +314,13 @@ class Inner {
       if (!locks.try_lock(step.node->lock, step.version)) return false;
     }
     return true;
+  }
+  // The place of what remove_leaf() takes out of its inner node; its range goes to what is before
+  // it, or, if it is the first, behind it.
+  [[nodiscard]] static unsigned removed_position(const Path& path) {
+    unsigned level = path.depth;
+    while (separators(*path.steps[level - 1].node) == 0) --level;
+    return path.steps[level - 1].position;
   }
   // Under those locks. Nodes of a single child go with it.
   void remove_leaf(const Path& path) {
@@ -341,6 +404,16 @@ class Inner {
     }
   }
 
+  // Readers may still compare with it. Without memory to note it, it stays until the tree goes; a
+  // node does so anyway, with its arena.
+  void retire(Separator* separator) {
+    if (grace_.retire(tagged(separator))) return;
+    separator->next = leftover_.load(std::memory_order_relaxed);
+    while (!leftover_.compare_exchange_weak(separator->next, separator, std::memory_order_release,
+                                            std::memory_order_relaxed)) {
+    }
+  }
+
  private:
   static constexpr std::uint64_t kTags = 3;
   static constexpr std::uint64_t kNodeTag = 1;
@@ -350,15 +423,6 @@ class Inner {
   }
   static std::uint64_t tagged(Separator* separator) {
     return reinterpret_cast<std::uint64_t>(separator) | kSeparatorTag;
-  }
-  // Readers may still compare with it. Without memory to note it, it stays until the tree goes; a
-  // node does so anyway, with its arena.
-  void retire(Separator* separator) {
-    if (grace_.retire(tagged(separator))) return;
-    separator->next = leftover_.load(std::memory_order_relaxed);
-    while (!leftover_.compare_exchange_weak(separator->next, separator, std::memory_order_release,
-                                            std::memory_order_relaxed)) {
-    }
   }
   std::unique_ptr<Node> make_node(unsigned level) {
     return std::unique_ptr<Node>(new (arena_) Node(level));
@@ -377,52 +441,10 @@ class Inner {
     for (std::size_t at = 0; at < 1024; at += pmem::kLine) __builtin_prefetch(base + at);
   }
 
-  // Separators before the child to take: those at or below the probe, or below it.
+  // Separators before the child to take.
   static unsigned rank(const Node& node, const Probe& probe, Aim aim) {
     const unsigned n = std::min(node.count.load(std::memory_order_acquire), kFanout);
-    if (aim == Aim::last) return n;
-    if constexpr (Keys::kRecords) {
-      return rank_whole(node, probe, aim, n);
-    } else {
-      // One more turns "below" into "at or below", but for the smallest key, which nothing is
-      // below.
-      if (aim == Aim::below && probe.prefix == 0) return 0;
-      return upper_bound(node, n, probe.prefix - (aim == Aim::below ? 1 : 0));
-    }
-  }
-  // Prefixes not above `key`; without branches that depend on it.
-  static unsigned upper_bound(const Node& node, unsigned n, std::uint64_t key) {
-    unsigned first = 0;
-    while (n > 1) {
-      const unsigned half = n / 2;
-      first += node.prefix[first + half - 1].load(std::memory_order_acquire) <= key ? half : 0;
-      n -= half;
-    }
-    return n == 0 ? 0
-                  : first + (node.prefix[first].load(std::memory_order_acquire) <= key ? 1U : 0U);
-  }
-  static unsigned rank_whole(const Node& node, const Probe& probe, Aim aim, unsigned n) {
-    unsigned first =
-        probe.prefix == 0 ? 0 : upper_bound(node, n, probe.prefix - 1);  // prefixes below
-    unsigned last = first + upper_bound_from(node, first, n, probe.prefix);
-    while (first < last) {  // among equal prefixes
-      const unsigned middle = (first + last) / 2;
-      const Separator* const whole = node.whole[middle].load(std::memory_order_acquire);
-      if (whole == nullptr) return 0;  // torn: the caller validates
-      const int order = Bytes(whole->key).compare(probe.key);
-      if (order < 0 || (order == 0 && aim == Aim::at)) {
-        first = middle + 1;
-      } else {
-        last = middle;
-      }
-    }
-    return first;
-  }
-  static unsigned upper_bound_from(const Node& node, unsigned first, unsigned n,
-                                   std::uint64_t prefix) {
-    unsigned k = first;
-    while (k < n && node.prefix[k].load(std::memory_order_acquire) <= prefix) ++k;
-    return k - first;
+    return Separators<Keys>{node.prefix.data(), node.whole.data(), n}.rank(probe, aim);
   }
 
   void free_all(Node* node) {
@@ -478,4 +500,4 @@ class Inner {
   std::atomic<Separator*> leftover_{nullptr};
 };
 
-}  // namespace everleaf::tree::bdtree
+}  // namespace everleaf::tree

@@ -1,0 +1,255 @@
+#include "trees/lodgetree/log.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "trees/keys.hpp"
+
+namespace everleaf::tree::lodgetree {
+namespace {
+
+constexpr std::size_t kWordBits = 64;
+
+}  // namespace
+
+Log::Log(pmem::Medium& medium, std::size_t chunk_bytes, std::size_t most_chunks,
+         std::size_t partitions)
+    : medium_(medium),
+      records_(chunk_bytes / sizeof(Record)),
+      most_(most_chunks),
+      count_(partitions),
+      partitions_(std::make_unique<Partition[]>(partitions)),
+      chunks_(std::make_unique<std::array<std::atomic<Chunk*>, kMaxChunks>>()),
+      deferred_(std::make_unique<std::atomic<Deferred*>[]>(kMaxThreads)) {
+  // Neither frees a chunk nor closes one may need memory.
+  free_.reserve(most_chunks);
+}
+
+Log::~Log() {
+  for (auto& chunk : *chunks_) delete chunk.load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < kMaxThreads; ++i) {
+    delete deferred_[i].load(std::memory_order_relaxed);
+  }
+}
+
+void Log::open(std::span<const Offset> chunks) {
+  for (const Offset at : chunks) {
+    const std::size_t words = (records_ + kWordBits - 1) / kWordBits;
+    auto chunk = std::make_unique<Chunk>(at, words);
+    for (std::size_t i = 0; i < words; ++i) chunk->dead_bits[i] = ~std::uint64_t{0};
+    chunk->dead = static_cast<std::uint32_t>(records_);
+    (*chunks_)[chunk_count_++] = chunk.release();
+  }
+}
+
+void Log::adopt(Ref ref) {
+  Chunk& chunk = *(*chunks_)[(ref - 1) / records_].load(std::memory_order_relaxed);
+  const std::size_t index = (ref - 1) % records_;
+  chunk.dead_bits[index / kWordBits] &= ~(std::uint64_t{1} << index % kWordBits);
+  --chunk.dead;
+}
+
+void Log::opened() {
+  const base::MutexGuard guard(mutex_);
+  for (std::size_t i = 0; i < chunk_count_; ++i) {
+    if (is_free(i)) {
+      free_.push_back(i);
+    } else {
+      closed_.push_back(i);
+    }
+  }
+}
+
+Word Log::sum_of(const Record& record, Offset at, std::uint64_t key_hash) {
+  return XXH3_64bits_withSeed(&record, offsetof(Record, sum), at ^ key_hash);
+}
+
+// Without space for a chunk of their own, threads share another partition's.
+Ref Log::append(unsigned slot, Record record, std::uint64_t key_hash) {
+  for (std::size_t i = 0; i < count_; ++i) {
+    bool none = false;
+    const Ref ref = append_to(partitions_[(slot + i) % count_], record, key_hash, none);
+    if (ref != 0 || !none) return ref;
+  }
+  return 0;
+}
+
+Ref Log::append_to(Partition& to, Record& record, std::uint64_t key_hash, bool& none) {
+  const base::MutexGuard guard(to.mutex);
+  none = to.current == nullptr;
+  if (none || to.next == records_) return 0;
+  const std::size_t index = to.next++;
+  const Offset at = to.current->at + index * sizeof(Record);
+  record.sum = sum_of(record, at, key_hash);
+  auto* const target = medium_.at<Record>(at);
+  medium_.store(&target->key, record.key);
+  medium_.store(&target->value, record.value);
+  medium_.store(&target->order, record.order);
+  medium_.store(&target->sum, record.sum);
+  medium_.flush(target, sizeof(Record));  // P2
+  return ref_of(to.chunk, index);
+}
+
+bool Log::room(unsigned slot) {
+  Partition& mine = partition(slot);
+  const base::MutexGuard partition_guard(mine.mutex);
+  if (mine.current != nullptr && mine.next < records_) return true;
+  const base::MutexGuard guard(mutex_);
+  if (mine.current != nullptr) close(mine);
+  if (free_.empty()) return false;
+  mine.chunk = free_.back();
+  free_.pop_back();
+  mine.current = (*chunks_)[mine.chunk].load(std::memory_order_relaxed);
+  mine.next = 0;
+  // P8, A9: what stands there still is dead; each new record replaces one of them.
+  for (std::size_t i = 0; i < (records_ + kWordBits - 1) / kWordBits; ++i) {
+    mine.current->dead_bits[i].store(0, std::memory_order_relaxed);
+  }
+  mine.current->dead.store(0, std::memory_order_release);
+  return true;
+}
+
+void Log::close(Partition& of) {
+  closed_.push_back(of.chunk);
+  const std::size_t chunk = of.chunk;
+  const std::size_t first = of.next;
+  Chunk& closing = *of.current;
+  of.current = nullptr;
+  for (std::size_t i = first; i < records_; ++i) {  // never written
+    closing.dead_bits[i / kWordBits].fetch_or(std::uint64_t{1} << i % kWordBits);
+    closing.dead.fetch_add(1);
+  }
+  if (is_free(chunk)) {
+    std::erase(closed_, chunk);
+    free_.push_back(chunk);
+  }
+}
+
+std::size_t Log::next_place() const {
+  const std::size_t count = chunk_count_.load(std::memory_order_acquire);
+  return count < most_ ? count : kMaxChunks;
+}
+
+void Log::add(Offset at) {
+  const std::size_t words = (records_ + kWordBits - 1) / kWordBits;
+  auto chunk = std::make_unique<Chunk>(at, words);
+  chunk->dead = static_cast<std::uint32_t>(records_);
+  const base::MutexGuard guard(mutex_);
+  const std::size_t number = chunk_count_.load(std::memory_order_relaxed);
+  (*chunks_)[number].store(chunk.release(), std::memory_order_release);
+  chunk_count_.store(number + 1, std::memory_order_release);
+  free_.push_back(number);
+}
+
+std::size_t Log::oldest() {
+  for (std::size_t i = 0; i <= count_; ++i) {
+    if (i != 0) {
+      Partition& other = partitions_[i - 1];
+      const base::MutexGuard partition_guard(other.mutex);
+      const base::MutexGuard guard(mutex_);
+      if (other.current != nullptr && other.next == records_) close(other);
+    }
+    const base::MutexGuard guard(mutex_);
+    if (!closed_.empty()) return closed_.front();
+  }
+  return kNone;
+}
+
+void Log::kill(std::size_t number, std::size_t index) {
+  Chunk& chunk = *(*chunks_)[number].load(std::memory_order_acquire);
+  const std::uint64_t bit = std::uint64_t{1} << index % kWordBits;
+  if ((chunk.dead_bits[index / kWordBits].fetch_or(bit) & bit) != 0) return;
+  if (chunk.dead.fetch_add(1) + 1 != records_) return;
+  // The last one, which is why nobody else frees it. A current chunk is full: close() frees it.
+  const base::MutexGuard guard(mutex_);
+  const auto at = std::ranges::find(closed_, number);
+  if (at == closed_.end()) return;
+  closed_.erase(at);
+  free_.push_back(number);
+}
+
+void Log::die(Ref ref) {
+  if (ref != 0) kill((ref - 1) / records_, (ref - 1) % records_);
+}
+
+bool Log::is_live(Ref ref) const {
+  const std::size_t index = (ref - 1) % records_;
+  const Chunk& chunk = *(*chunks_)[(ref - 1) / records_].load(std::memory_order_acquire);
+  return (chunk.dead_bits[index / kWordBits].load() >> index % kWordBits & 1) == 0;
+}
+
+bool Log::is_free(std::size_t number) const {
+  const Chunk& chunk = *(*chunks_)[number].load(std::memory_order_acquire);
+  return chunk.dead.load() == records_;
+}
+
+const Record* Log::record(Ref ref) const {
+  const Chunk& chunk = *(*chunks_)[(ref - 1) / records_].load(std::memory_order_acquire);
+  return medium_.at<Record>(chunk.at) + (ref - 1) % records_;
+}
+
+Log::Deferred& Log::deferred(unsigned slot) {
+  std::atomic<Deferred*>& place = deferred_[slot];
+  if (place.load(std::memory_order_acquire) == nullptr) {
+    place.store(new Deferred, std::memory_order_release);  // its slot's thread alone
+  }
+  return *place.load(std::memory_order_relaxed);
+}
+
+void Log::defer(unsigned slot, std::span<const Ref> refs, std::span<std::byte* const> lines) {
+  Deferred& mine = deferred(slot);
+  const base::MutexGuard guard(mine.mutex);
+  std::ranges::copy(refs, mine.refs.begin());
+  std::ranges::copy(lines, mine.lines.begin());
+  mine.refs_count = refs.size();
+  mine.lines_count = lines.size();
+}
+
+bool Log::fence(unsigned slot, pmem::Site site) {
+  Deferred& mine = deferred(slot);
+  Deferred taken;
+  {
+    const base::MutexGuard guard(mine.mutex);
+    taken.refs_count = std::exchange(mine.refs_count, 0);
+    taken.lines_count = std::exchange(mine.lines_count, 0);
+    std::copy_n(mine.refs.begin(), taken.refs_count, taken.refs.begin());
+    std::copy_n(mine.lines.begin(), taken.lines_count, taken.lines.begin());
+  }
+  for (std::size_t i = 0; i < taken.lines_count; ++i) {
+    medium_.flush(taken.lines[i], sizeof(LeafLine));  // P3: words and stamps
+  }
+  if (!medium_.fence(site)) return false;
+  for (std::size_t i = 0; i < taken.refs_count; ++i) die(taken.refs[i]);
+  return true;
+}
+
+bool Log::settle() {
+  const unsigned limit = base::slot_limit();
+  for (unsigned slot = 0; slot < limit; ++slot) {
+    if (deferred_[slot].load(std::memory_order_acquire) != nullptr && !fence(slot)) return false;
+  }
+  return true;
+}
+
+Log::Figures Log::figures() const {
+  Figures all;
+  std::uint64_t unwritten = 0;
+  for (std::size_t i = 0; i < count_; ++i) {
+    Partition& one = partitions_[i];
+    const base::MutexGuard guard(one.mutex);
+    if (one.current != nullptr) unwritten += records_ - one.next;
+  }
+  const base::MutexGuard guard(mutex_);
+  all.chunks = chunk_count_.load(std::memory_order_relaxed);
+  all.free = free_.size();
+  for (std::size_t i = 0; i < all.chunks; ++i) {
+    const Chunk& chunk = *(*chunks_)[i].load(std::memory_order_relaxed);
+    all.live += records_ - chunk.dead.load(std::memory_order_relaxed);
+  }
+  all.live -= std::min(all.live, unwritten);
+  all.dram_bytes = all.chunks * (sizeof(Chunk) + records_ / 8) + count_ * sizeof(Partition) +
+                   sizeof(*chunks_) + kMaxThreads * sizeof(void*);
+  return all;
+}
+
+}  // namespace everleaf::tree::lodgetree

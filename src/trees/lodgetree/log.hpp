@@ -1,0 +1,135 @@
+// The partitioned version log: what makes an operation durable while its pair waits in a buffer.
+//
+// A partition is a current chunk, to which its threads append. A full chunk is closed and knows
+// which of its records are dead: superseded, or flushed to their leaf durably. When all are, the
+// chunk is free and is written again from its start, in the paper's words with the next version.
+//
+// Thread safety: all methods from any thread, but for adopt() and open().
+// Invariants
+//   L1. A record dies only after a fence behind which recovery does not need it: another record of
+//       its key with a larger order, or the stamp of its leaf, is durable.
+//   L2. A chunk is in the directory, durably and zeroed before that, when a record is appended.
+//   L3. A chunk is free exactly if all its records are dead; no chunk that is current is free.
+//   L4. The stamps of flushed leaves are durable after the next fence() of the slot that stored
+//       them; until then it keeps their records alive. settle() does the same for all slots.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/seam.hpp"
+#include "trees/lodgetree/layout.hpp"
+
+namespace everleaf::tree::lodgetree {
+
+// Chunk * records + index + 1; 0: none.
+using Ref = std::uint32_t;
+
+class Log {
+ public:
+  // `directory` has kMaxChunks words.
+  Log(pmem::Medium& medium, std::size_t chunk_bytes, std::size_t most_chunks,
+      std::size_t partitions);
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+  ~Log();
+
+  [[nodiscard]] std::size_t chunk_bytes() const { return records_ * sizeof(Record); }
+  [[nodiscard]] std::size_t records() const { return records_; }
+
+  // --- Opening ---
+  // Chunks that the directory names, in its order; all their records count as dead.
+  void open(std::span<const Offset> chunks);
+  // This record is needed.
+  void adopt(Ref ref);
+  // After the last adopt().
+  void opened();
+
+  // --- Appending ---
+  // Memory that a slot's operations need; may throw bad_alloc.
+  void ready(unsigned slot) { (void)deferred(slot); }
+  // Writes a record and starts its write-back; 0: this slot's partition has no room, call room().
+  [[nodiscard]] Ref append(unsigned slot, Record record, std::uint64_t key_hash);
+  [[nodiscard]] static Word sum_of(const Record& record, Offset at, std::uint64_t key_hash);
+  // Takes a free chunk; false: there is none, add() one or empty the oldest().
+  [[nodiscard]] bool room(unsigned slot);
+  // The place in the directory for one more chunk; kMaxChunks: no more are allowed.
+  [[nodiscard]] std::size_t next_place() const;
+  // A chunk that the directory names.
+  void add(Offset chunk);
+  static constexpr std::size_t kNone = ~std::size_t{0};
+  // The closed chunk that waits longest, to be emptied; kNone: there is none. Full ones of idle
+  // partitions are closed if there is no other.
+  [[nodiscard]] std::size_t oldest();
+
+  // --- Dying ---
+  void die(Ref ref);
+  [[nodiscard]] bool is_live(Ref ref) const;
+  [[nodiscard]] bool is_free(std::size_t chunk) const;
+  [[nodiscard]] Ref ref_of(std::size_t chunk, std::size_t index) const {
+    return static_cast<Ref>(chunk * records_ + index + 1);
+  }
+  [[nodiscard]] const Record* record(Ref ref) const;
+
+  // Flushed records, dead after this slot's next fence(), which writes these lines back (L4).
+  static constexpr std::size_t kMostDeferred = 64;
+  void defer(unsigned slot, std::span<const Ref> refs, std::span<std::byte* const> lines);
+  // A fence of the operation, and what it settles.
+  [[nodiscard]] bool fence(unsigned slot, pmem::Site site = pmem::Site::current());
+  // What waits for fences of slots, whose threads may sleep or be gone.
+  [[nodiscard]] bool settle();
+
+  struct Figures {
+    std::uint64_t chunks = 0;
+    std::uint64_t free = 0;
+    std::uint64_t live = 0;  // records
+    std::uint64_t dram_bytes = 0;
+  };
+  [[nodiscard]] Figures figures() const;
+
+ private:
+  struct Chunk {
+    explicit Chunk(Offset where, std::size_t words)
+        : at(where), dead_bits(std::make_unique<std::atomic<std::uint64_t>[]>(words)) {}
+    Offset at;
+    std::atomic<std::uint32_t> dead{0};  // records; all of them: the chunk is free
+    std::unique_ptr<std::atomic<std::uint64_t>[]> dead_bits;
+  };
+  struct alignas(pmem::kLine) Partition {
+    base::Mutex mutex;
+    Chunk* current = nullptr;
+    std::size_t chunk = 0;  // its number
+    std::size_t next = 0;   // its first record that was not written
+  };
+  struct Deferred {
+    base::Mutex mutex;
+    std::size_t refs_count = 0;
+    std::size_t lines_count = 0;
+    std::array<Ref, kMostDeferred> refs;
+    std::array<std::byte*, kMostDeferred> lines;
+  };
+  [[nodiscard]] Partition& partition(unsigned slot) { return partitions_[slot % count_]; }
+  [[nodiscard]] Ref append_to(Partition& to, Record& record, std::uint64_t key_hash, bool& none);
+  [[nodiscard]] Deferred& deferred(unsigned slot);
+  void close(Partition& of);  // its mutex and mutex_ held
+  void kill(std::size_t chunk, std::size_t index);
+
+  pmem::Medium& medium_;
+  const std::size_t records_;  // of a chunk
+  const std::size_t most_;
+  const std::size_t count_;  // of partitions
+  std::unique_ptr<Partition[]> partitions_;
+  std::unique_ptr<std::array<std::atomic<Chunk*>, kMaxChunks>> chunks_;
+  std::atomic<std::size_t> chunk_count_{0};
+  std::unique_ptr<std::atomic<Deferred*>[]> deferred_;  // by slot
+  mutable base::Mutex mutex_;                           // guards the next two; after a partition's
+  std::vector<std::size_t> free_;
+  std::deque<std::size_t> closed_;
+};
+
+}  // namespace everleaf::tree::lodgetree

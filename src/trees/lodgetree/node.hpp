@@ -1,0 +1,322 @@
+// A last-level node, in DRAM: a sorted index of leaves and, in the slots that it leaves free, an
+// unsorted buffer of pairs on their way to those leaves (paper, III-A).
+//
+//   slot   0 .. n-1        index: leaf i, and from 1 on the separator before it
+//          n .. S-m-1      free
+//          S-m .. S-1      buffer, the newest first
+//
+// Thread safety: readers are optimistic: all that they read is atomic, and they validate the latch
+// afterwards. Edits under the latch; what only its holders read is plain.
+// Invariants
+//   B1. n >= 1, and n + m < S but while a leaf split is being entered: one slot is kept for it.
+//   B2. A key is in the buffer at most once. Its pair is newer than what its leaf says, and its
+//       record in the log is live.
+//   B3. `target` of a buffered pair is the leaf that its key belongs to; of an index slot the
+//       number of pairs in the leaf.
+//   B4. A buffered pair is `fresh` if its leaf does not have its key.
+//   B5. Keys of bytes: a pair whose leaf has its key names the leaf's key record; another pair owns
+//       its record.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <memory>
+
+#include "base/node_arena.hpp"
+#include "base/version_lock.hpp"
+#include "trees/inner.hpp"
+#include "trees/lodgetree/leaf.hpp"
+#include "trees/lodgetree/log.hpp"
+#include "trees/lodgetree/split.hpp"
+
+namespace everleaf::tree::lodgetree {
+
+inline constexpr unsigned kMaxNodeSlots = 64;
+
+template <class Keys>
+class Node {
+ public:
+  using Probe = typename Keys::Probe;
+  using Atomic = std::atomic<std::uint64_t>;
+  static constexpr unsigned kNoSlot = ~0U;
+
+  // Of the block that holds a node of so many slots.
+  [[nodiscard]] static constexpr std::size_t bytes_of(unsigned slots) {
+    const std::size_t words = 2 * slots + (Keys::kRecords ? slots : 0) + print_words(slots);
+    return sizeof(Node) + words * 8 + (slots + 1) / 2 * 8 + (slots + 7) / 8 * 8;
+  }
+  // In a block of bytes_of() bytes.
+  explicit Node(unsigned slots) : slots_(slots) {
+    std::memset(static_cast<void*>(this + 1), 0, bytes_of(slots) - sizeof(Node));
+  }
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  base::VersionLock latch;
+  std::atomic<Node*> right{nullptr};  // the next node
+  std::atomic<bool> dead{false};      // its range passed to a neighbour
+  std::uint64_t sequence = 0;         // the largest order of its range
+  Heat heat;
+
+  // --- Shape ---
+  [[nodiscard]] unsigned slots() const { return slots_; }
+  [[nodiscard]] unsigned leaves() const { return leaves_.load(std::memory_order_acquire); }
+  [[nodiscard]] unsigned buffered() const { return buffered_.load(std::memory_order_acquire); }
+  [[nodiscard]] unsigned buffer_start() const { return slots_ - buffered(); }
+  // The slots of the buffer, a bit each.
+  [[nodiscard]] std::uint64_t buffer_bits() const {
+    const unsigned m = buffered();
+    return m == 0 ? 0 : ~std::uint64_t{0} >> (64 - m) << (slots_ - m);
+  }
+
+  // --- Index ---
+  [[nodiscard]] std::byte* leaf(unsigned i) const {
+    return reinterpret_cast<std::byte*>(values()[i].load(std::memory_order_acquire));
+  }
+  void set_leaf(unsigned i, std::byte* leaf) {
+    values()[i].store(reinterpret_cast<std::uint64_t>(leaf), std::memory_order_release);
+  }
+  [[nodiscard]] unsigned rank(const Probe& probe, Aim aim) const {
+    return Separators<Keys>{keys() + 1, wholes() + 1, leaves() - 1}.rank(probe, aim);
+  }
+  [[nodiscard]] std::uint64_t separator_prefix(unsigned i) const {
+    return keys()[i].load(std::memory_order_acquire);
+  }
+  [[nodiscard]] Separator* separator(unsigned i) const {
+    return wholes()[i].load(std::memory_order_acquire);
+  }
+  [[nodiscard]] unsigned count(unsigned i) const { return target(i); }
+  void set_count(unsigned i, std::size_t n) { set_target(i, static_cast<unsigned>(n)); }
+
+  // --- Buffer ---
+  [[nodiscard]] std::uint64_t key(unsigned slot) const {
+    return keys()[slot].load(std::memory_order_acquire);
+  }
+  [[nodiscard]] std::uint64_t value(unsigned slot) const {
+    return values()[slot].load(std::memory_order_acquire);
+  }
+  [[nodiscard]] unsigned target(unsigned slot) const {
+    return targets()[slot].load(std::memory_order_acquire);
+  }
+  void set_target(unsigned slot, unsigned leaf) {
+    targets()[slot].store(static_cast<std::uint8_t>(leaf), std::memory_order_release);
+  }
+  [[nodiscard]] bool is_removal(unsigned slot) const {
+    return (removals_.load(std::memory_order_acquire) >> slot & 1) != 0;
+  }
+  [[nodiscard]] bool is_fresh(unsigned slot) const {
+    return (fresh_.load(std::memory_order_relaxed) >> slot & 1) != 0;
+  }
+  [[nodiscard]] Ref ref(unsigned slot) const { return refs()[slot]; }
+  // Buffered pairs with that fingerprint, a bit each.
+  [[nodiscard]] std::uint64_t match(std::uint8_t fingerprint) const {
+    const Atomic* const words = prints();
+    return buffer_bits() &
+           match_bytes(print_words(slots_) * 8, fingerprint,
+                       [words](std::size_t i) { return words[i].load(std::memory_order_acquire); });
+  }
+  // The slot of the key, or kNoSlot.
+  [[nodiscard]] unsigned search(const Keys& policy, const Probe& probe) const {
+    for (std::uint64_t bits = match(probe.fingerprint); bits != 0; bits &= bits - 1) {
+      const auto slot = static_cast<unsigned>(std::countr_zero(bits));
+      if (policy.equal(key(slot), probe)) return slot;
+    }
+    return kNoSlot;
+  }
+  // Pairs for that leaf, a bit each.
+  [[nodiscard]] std::uint64_t pairs_of(unsigned leaf) const {
+    std::uint64_t bits = 0;
+    for (unsigned slot = buffer_start(); slot < slots_; ++slot) {
+      bits |= std::uint64_t{target(slot) == leaf} << slot;
+    }
+    return bits;
+  }
+  // How many more pairs the leaf would hold.
+  [[nodiscard]] unsigned adds(unsigned leaf) const {
+    return static_cast<unsigned>(std::popcount(pairs_of(leaf) &
+                                               fresh_.load(std::memory_order_relaxed) &
+                                               ~removals_.load(std::memory_order_relaxed)));
+  }
+  // The leaf has lost the pair's key.
+  void make_fresh(unsigned slot) { set_fresh(slot, true); }
+  [[nodiscard]] std::uint8_t fingerprint(unsigned slot) const {
+    return static_cast<std::uint8_t>(prints()[slot / 8].load(std::memory_order_relaxed) >>
+                                     slot % 8 * 8);
+  }
+
+  struct Pair {
+    std::uint64_t key;
+    std::uint64_t value;
+    std::uint8_t fingerprint;
+    bool removal;
+    bool fresh;
+    unsigned target;
+    Ref ref;
+  };
+  [[nodiscard]] Pair pair(unsigned slot) const {
+    return {key(slot),      value(slot),  fingerprint(slot), is_removal(slot),
+            is_fresh(slot), target(slot), ref(slot)};
+  }
+  // There is room.
+  void put(const Pair& pair) {
+    const unsigned slot = buffer_start() - 1;
+    place(slot, pair);
+    buffered_.store(static_cast<std::uint8_t>(buffered() + 1), std::memory_order_release);
+  }
+  // A newer pair of the same key, which names the same key record.
+  void replace(unsigned slot, std::uint64_t value, bool removal, Ref ref) {
+    values()[slot].store(value, std::memory_order_release);
+    set_removal(slot, removal);
+    refs()[slot] = ref;
+  }
+  // The pairs go; the others close up.
+  void take_out(std::uint64_t bits) {
+    const unsigned first = buffer_start();
+    unsigned to = slots_;
+    for (unsigned slot = slots_; slot-- > first;) {
+      if ((bits >> slot & 1) != 0) continue;
+      if (--to != slot) place(to, pair(slot));
+    }
+    buffered_.store(static_cast<std::uint8_t>(slots_ - to), std::memory_order_release);
+  }
+
+  // --- Edits of the index ---
+  using Fresh = typename Inner<Keys>::Fresh;
+  // Leaf i becomes two; there is room, and no pair for the new one.
+  void insert_leaf(unsigned i, Fresh separator, std::byte* leaf, std::size_t count) {
+    const unsigned n = leaves();
+    for (unsigned k = n; k > i + 1; --k) move_index(k - 1, k);
+    set_index(i + 1, std::move(separator), leaf, count);
+    leaves_.store(static_cast<std::uint8_t>(n + 1), std::memory_order_release);
+    for (unsigned slot = buffer_start(); slot < slots_; ++slot) {
+      if (target(slot) > i) set_target(slot, target(slot) + 1);
+    }
+  }
+  // Leaf i goes, its range to the one before; no pair is buffered for it. The caller retires the
+  // separator.
+  void remove_leaf(unsigned i) {
+    const unsigned n = leaves();
+    for (unsigned k = i + 1; k < n; ++k) move_index(k, k - 1);
+    leaves_.store(static_cast<std::uint8_t>(n - 1), std::memory_order_release);
+    for (unsigned slot = buffer_start(); slot < slots_; ++slot) {
+      if (target(slot) > i) set_target(slot, target(slot) - 1);
+    }
+  }
+  // A new leaf at the end; of a node that is being built, or loaded.
+  void append_leaf(Fresh separator, std::byte* leaf, std::size_t count) {
+    const unsigned n = leaves();
+    set_index(n, std::move(separator), leaf, count);
+    leaves_.store(static_cast<std::uint8_t>(n + 1), std::memory_order_release);
+  }
+  // Leaves `first` to `last` - 1 and their pairs are copied to an empty node. The separator of
+  // `first` goes up.
+  Fresh copy_to(Node& to, unsigned first, unsigned last) {
+    for (unsigned i = first; i < last; ++i) {
+      const unsigned k = i - first;
+      to.values()[k].store(values()[i].load(std::memory_order_relaxed), std::memory_order_release);
+      to.set_target(k, target(i));
+      if (k == 0) continue;
+      to.keys()[k].store(keys()[i].load(std::memory_order_relaxed), std::memory_order_release);
+      if constexpr (Keys::kRecords) {
+        to.wholes()[k].store(wholes()[i].load(std::memory_order_relaxed),
+                             std::memory_order_release);
+      }
+    }
+    to.leaves_.store(static_cast<std::uint8_t>(last - first), std::memory_order_release);
+    for (unsigned slot = slots_; slot-- > buffer_start();) {
+      if (target(slot) < first || target(slot) >= last) continue;
+      Pair one = pair(slot);
+      one.target -= first;
+      to.put(one);
+    }
+    to.sequence = sequence;
+    Fresh up{separator_prefix(first), nullptr};
+    if constexpr (Keys::kRecords) up.whole.reset(separator(first));
+    return up;
+  }
+  // Leaves from `first` on and their pairs went elsewhere.
+  void cut(unsigned first) {
+    std::uint64_t gone = 0;
+    for (unsigned slot = buffer_start(); slot < slots_; ++slot) {
+      gone |= std::uint64_t{target(slot) >= first} << slot;
+    }
+    leaves_.store(static_cast<std::uint8_t>(first), std::memory_order_release);
+    take_out(gone);
+  }
+
+  void prefetch() const {
+    const auto* const base = reinterpret_cast<const std::byte*>(this);
+    for (std::size_t at = 0; at < bytes_of(slots_); at += pmem::kLine)
+      __builtin_prefetch(base + at);
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::size_t print_words(unsigned slots) {
+    return (slots + 15) / 16 * 2;
+  }
+  [[nodiscard]] Atomic* words() const {
+    return reinterpret_cast<Atomic*>(const_cast<Node*>(this) + 1);
+  }
+  [[nodiscard]] Atomic* prints() const { return words(); }
+  [[nodiscard]] Atomic* keys() const { return prints() + print_words(slots_); }
+  [[nodiscard]] Atomic* values() const { return keys() + slots_; }
+  [[nodiscard]] std::atomic<Separator*>* wholes() const {
+    return reinterpret_cast<std::atomic<Separator*>*>(values() + slots_);
+  }
+  [[nodiscard]] std::atomic<std::uint8_t>* targets() const {
+    return reinterpret_cast<std::atomic<std::uint8_t>*>(values() + slots_ +
+                                                        (Keys::kRecords ? slots_ : 0));
+  }
+  [[nodiscard]] Ref* refs() const {
+    return reinterpret_cast<Ref*>(targets() + (slots_ + 7) / 8 * 8);
+  }
+
+  void set_removal(unsigned slot, bool removal) {
+    const std::uint64_t bit = std::uint64_t{1} << slot;
+    const std::uint64_t now = removals_.load(std::memory_order_relaxed) & ~bit;
+    removals_.store(now | (removal ? bit : 0), std::memory_order_release);
+  }
+  void set_fresh(unsigned slot, bool fresh) {
+    const std::uint64_t bit = std::uint64_t{1} << slot;
+    const std::uint64_t now = fresh_.load(std::memory_order_relaxed) & ~bit;
+    fresh_.store(now | (fresh ? bit : 0), std::memory_order_relaxed);
+  }
+  void place(unsigned slot, const Pair& pair) {
+    keys()[slot].store(pair.key, std::memory_order_release);
+    values()[slot].store(pair.value, std::memory_order_release);
+    const unsigned shift = slot % 8 * 8;
+    Atomic& word = prints()[slot / 8];
+    word.store((word.load(std::memory_order_relaxed) & ~(std::uint64_t{0xFF} << shift)) |
+                   std::uint64_t{pair.fingerprint} << shift,
+               std::memory_order_release);
+    set_target(slot, pair.target);
+    set_removal(slot, pair.removal);
+    set_fresh(slot, pair.fresh);
+    refs()[slot] = pair.ref;
+  }
+  void set_index(unsigned i, Fresh separator, std::byte* leaf, std::size_t count) {
+    keys()[i].store(separator.prefix, std::memory_order_release);
+    if constexpr (Keys::kRecords) {
+      wholes()[i].store(separator.whole.release(), std::memory_order_release);
+    }
+    set_leaf(i, leaf);
+    set_count(i, count);
+  }
+  void move_index(unsigned from, unsigned to) {
+    keys()[to].store(keys()[from].load(std::memory_order_relaxed), std::memory_order_release);
+    values()[to].store(values()[from].load(std::memory_order_relaxed), std::memory_order_release);
+    if constexpr (Keys::kRecords) {
+      wholes()[to].store(wholes()[from].load(std::memory_order_relaxed), std::memory_order_release);
+    }
+    set_target(to, target(from));
+  }
+
+  const unsigned slots_;
+  std::atomic<std::uint8_t> leaves_{0};
+  std::atomic<std::uint8_t> buffered_{0};
+  Atomic fresh_{0};  // written by the latch's holder alone
+  std::atomic<std::uint64_t> removals_{0};
+};
+
+}  // namespace everleaf::tree::lodgetree

@@ -1,0 +1,408 @@
+// Opening: nodes from the leaf list, then the log (P11, A11 to A13), and the flush of a close
+// (P12).
+#include <algorithm>
+#include <new>
+#include <system_error>
+#include <thread>
+
+#include "trees/lodgetree/tree.hpp"
+
+namespace everleaf::tree::lodgetree {
+namespace {
+
+std::unexpected<Error> corrupt(const char* what, Offset at) {
+  return std::unexpected(
+      Error{Code::corrupt, std::string(what) + " at offset " + std::to_string(at)});
+}
+
+std::unexpected<Error> failed() {
+  return std::unexpected(Error{Code::io, "a write-back failed during recovery"});
+}
+
+// Fewer records are not worth a thread.
+constexpr std::size_t kRecordsOfThread = 4096;
+constexpr std::size_t kMostThreads = 16;
+
+constexpr Word kCounts = (Word{1} << kCountBits) - 1;
+
+}  // namespace
+
+// One leaf, whose blocks become ours.
+template <class Keys>
+Result<void> LodgeTree<Keys>::walk_leaf(Offset at, std::vector<Listed>& leaves) {
+  const Leaf here = leaf(c_.medium.at(at));
+  if ((here.w() & ~(kUse | options_.shape.bits())) != 0) {
+    return corrupt("a slot that is not there in a leaf", at);
+  }
+  if (session_of(here.stamp()) > session_) return corrupt("a stamp of a later session", at);
+  last_order_ = std::max(last_order_, here.stamp());
+  const Word low = here.low();
+  Owned bound{};
+  if (!leaves.empty()) {
+    if (!keys_.readable(low)) return corrupt("an impossible bound of a leaf", at);
+    bound = Keys::own(keys_.key_of(low));
+    if (!(leaves.back().low < bound)) return corrupt("a leaf out of order", at);
+  } else if (low != 0) {
+    return corrupt("a first leaf with a bound", at);
+  }
+  if constexpr (Keys::kRecords) {
+    const auto claim = [this](Word word) {
+      return keys_.readable(word) &&
+             space_.claim(Keys::record_of(word), Keys::record_bytes(keys_.key_of(word)));
+    };
+    if (!leaves.empty() && !claim(low)) return corrupt("an impossible bound of a leaf", at);
+    for (Word bits = here.used(); bits != 0; bits &= bits - 1) {
+      const auto slot = static_cast<std::size_t>(std::countr_zero(bits));
+      if (!claim(pmem::load(&here.slot(slot)->key))) {
+        return corrupt("an impossible key in a leaf", at);
+      }
+    }
+  }
+  leaves.push_back({here.base(), std::move(bound)});
+  return {};
+}
+
+// The leaf list from its head.
+template <class Keys>
+Result<void> LodgeTree<Keys>::walk(std::vector<Listed>& leaves) {
+  for (Offset at = pmem::load(&root()->head); at != 0 || leaves.empty();) {
+    // A leaf that is claimed twice is a circle.
+    if (!possible(at) || !space_.claim(at, options_.shape.bytes)) {
+      return corrupt("the leaf list leads to no leaf", at);
+    }
+    const Leaf here = leaf(c_.medium.at(at));
+    at = here.next();
+    if (at != 0 && possible(at)) leaf(c_.medium.at(at)).prefetch_line();
+    if (auto walked = walk_leaf(c_.medium.offset_of(here.base()), leaves); !walked) return walked;
+  }
+  return {};
+}
+
+// Whether a record of this session is all there, and the key that it names.
+template <class Keys>
+bool LodgeTree<Keys>::is_whole(const Record& record, Offset at, Word key) const {
+  if (!keys_.readable(key)) return false;
+  base::Verification sum;
+  sum.over(&record, sizeof(Record));
+  if constexpr (Keys::kRecords) {
+    sum.over(c_.medium.at(Keys::record_of(key)), Keys::record_bytes(keys_.key_of(key)));
+  }
+  sum.begin();
+  const Record copy{pmem::load(&record.key), pmem::load(&record.value), pmem::load(&record.order),
+                    pmem::load(&record.sum)};
+  return sum.end(copy.sum == Log::sum_of(copy, at, Keys::named_hash(keys_.key_of(copy.key))));
+}
+
+// A2: what is torn was not acknowledged; A13: what is of another session is not needed any more.
+template <class Keys>
+Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, bool& torn) {
+  std::vector<Offset> chunks;
+  const auto* const named = c_.medium.template at<Word>(root_block() + kDirectoryAt);
+  for (std::size_t i = 0; i < options_.chunks; ++i) {
+    const Offset at = pmem::load(named + i);
+    if (at == 0) break;
+    if (!space_.claim(at, options_.log)) return corrupt("an impossible chunk of the log", at);
+    chunks.push_back(at);
+  }
+  if (chunks.empty()) return corrupt("there is no log", root_block());
+  log_.open(chunks);
+  for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+    for (std::size_t i = 0; i < log_.records(); ++i) {
+      const Offset at = chunks[chunk] + i * sizeof(Record);
+      const Record& record = *c_.medium.template at<Record>(at);
+      const Word order = pmem::load(&record.order);
+      if (session_of(order >> 1) != session_ || order == 0) continue;
+      if (!is_whole(record, at, pmem::load(&record.key))) {
+        torn = true;
+        continue;
+      }
+      if ((order >> 1 & kCounts) > kCounts / 2) return corrupt("an impossible order", at);
+      last_order_ = std::max(last_order_, order >> 1);
+      found.push_back({log_.ref_of(chunk, i),
+                       {pmem::load(&record.key), pmem::load(&record.value), order >> 1, 0},
+                       (order & kRemoval) != 0,
+                       0});
+    }
+  }
+  return {};
+}
+
+// F7: of each key the record of the highest order, if it is above the stamp of the key's leaf.
+template <class Keys>
+void LodgeTree<Keys>::choose(std::vector<Listed>& leaves, std::vector<Found>& found) const {
+  for (Found& one : found) {
+    const Key key = keys_.key_of(one.record.key);
+    const auto behind = std::upper_bound(
+        leaves.begin() + 1, leaves.end(), key,
+        [](const Key& probe, const Listed& listed) { return probe < Key(listed.low); });
+    one.leaf = static_cast<std::size_t>(behind - leaves.begin()) - 1;
+  }
+  std::erase_if(found, [&](const Found& one) {
+    return one.record.order <= leaf(leaves[one.leaf].base).stamp();
+  });
+  const auto key = [this](const Found& one) { return keys_.key_of(one.record.key); };
+  std::ranges::sort(found, [&](const Found& a, const Found& b) {
+    const Key left = key(a);
+    const Key right = key(b);
+    return left != right ? left < right : a.record.order > b.record.order;
+  });
+  const auto same =
+      std::ranges::unique(found, [&](const Found& a, const Found& b) { return key(a) == key(b); });
+  found.erase(same.begin(), same.end());
+}
+
+// B5: a key that the leaf has is named by its record there; any other record is the pair's own. So
+// is that of a removal whose key is gone: older records of the key may still be above the stamp.
+template <class Keys>
+bool LodgeTree<Keys>::claim_keys(const std::vector<Listed>& leaves, std::vector<Found>& found) {
+  for (Found& one : found) {
+    const Leaf here = leaf(leaves[one.leaf].base);
+    const std::size_t slot = search(here, probe_of(one.record.key));
+    if (slot != kNoSlot) {
+      one.record.key = pmem::load(&here.slot(slot)->key);
+      continue;
+    }
+    if constexpr (Keys::kRecords) {
+      const Word word = one.record.key;
+      if (!space_.claim(Keys::record_of(word), Keys::record_bytes(keys_.key_of(word)))) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Two thirds full, and with room for what the log has.
+template <class Keys>
+void LodgeTree<Keys>::build(std::vector<Listed>& leaves) {
+  std::vector<typename Upper::Child> children;
+  const unsigned most = std::max(1U, (options_.slots - 2) * 2 / 3);
+  Node* last = nullptr;
+  for (std::size_t i = 0; i < leaves.size();) {
+    Node* const node = make_node();
+    children.push_back(
+        {i == 0 ? Fresh{} : Upper::fresh(leaves[i].low), reinterpret_cast<std::uint64_t>(node)});
+    unsigned pairs = 0;
+    for (unsigned n = 0; i < leaves.size() && n < most; ++n, ++i) {
+      pairs += leaves[i].pairs;
+      const bool fits = n + 1 + pairs + 2 <= options_.slots && pairs < options_.buffer;
+      if (n != 0 && !fits) break;
+      const auto count = static_cast<std::size_t>(std::popcount(leaf(leaves[i].base).used()));
+      leaves[i].node = node;
+      node->append_leaf(n == 0 ? Fresh{} : Upper::fresh(leaves[i].low), leaves[i].base, count);
+    }
+    if (last != nullptr) last->right.store(node, std::memory_order_relaxed);
+    last = node;
+  }
+  upper_.build(std::move(children));
+}
+
+// P11: a pair in the buffer, whose record is in the log already. Orders rise, so what a full buffer
+// flushes meanwhile gets a stamp that promises no more than there is.
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::replay(const Found& found) {
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return answer(Outcome::too_many_threads);
+  const Probe probe = probe_of(found.record.key);
+  Place place;
+  if (!locate(probe, place) || !place.node->latch.try_lock(place.version)) return {Next::again};
+  const base::Unlock unlock(place.node->latch);
+  Node& node = *place.node;
+  const unsigned slot = base::thread_slot();
+  node.sequence = found.record.order - 1;
+  while (!has_room(node)) {
+    Step step(space_);
+    const Attempt prepared = prepare(node, step);
+    if (prepared.next != Next::done || prepared.outcome != Outcome::done) return prepared;
+    if (!fence(slot)) return answer(Outcome::io_error);  // P11
+    if (!commit(node, step, slot)) return answer(Outcome::io_error);
+  }
+  const unsigned i = node.rank(probe, Aim::at);
+  const bool fresh = search(leaf(node.leaf(i)), probe) == kNoSlot;
+  node.put({found.record.key, found.record.value, probe.fingerprint, found.removal, fresh, i,
+            found.ref});
+  node.sequence = found.record.order;
+  return answer(Outcome::done);
+}
+
+// Nodes are independent of each other: each share is some nodes in a row, and its records.
+template <class Keys>
+std::vector<typename LodgeTree<Keys>::Share> LodgeTree<Keys>::make_shares(
+    const std::vector<Listed>& leaves, const std::vector<Found>& found) const {
+  const std::size_t threads =
+      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
+  // Copies of leaves of a read-only pool are in one list.
+  const std::size_t most =
+      c_.read_only ? 1 : std::min(threads, found.size() / kRecordsOfThread + 1);
+  std::vector<Share> shares(1);
+  std::vector<std::size_t> share_of(leaves.size());
+  std::size_t pairs = 0;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const bool first = i == 0 || leaves[i].node != leaves[i - 1].node;
+    if (first && pairs * most > found.size() * shares.size()) {
+      shares.back().end = leaves[i].node;
+      shares.emplace_back();
+      shares.back().from = leaves[i].low;
+    }
+    pairs += leaves[i].pairs;
+    share_of[i] = shares.size() - 1;
+  }
+  for (const Found& one : found) shares[share_of[one.leaf]].found.push_back(one);
+  return shares;
+}
+
+// P11: replays and, but for a read-only pool, flushes.
+template <class Keys>
+void LodgeTree<Keys>::recover(Share& share) {
+  try {
+    share.outcome = replay(share.found);
+    if (share.outcome == Outcome::done && !c_.read_only) {
+      share.flushed = flush_range(share.from, share.end);
+    }
+  } catch (const std::bad_alloc&) {
+    share.outcome = Outcome::out_of_space;
+  }
+}
+
+// One after the other where there is one share, so the crash checker meets no thread.
+template <class Keys>
+void LodgeTree<Keys>::recover(std::vector<Share>& shares) {
+  std::vector<std::jthread> threads;
+  threads.reserve(shares.size());
+  for (std::size_t i = 1; i < shares.size(); ++i) {
+    try {
+      threads.emplace_back([this, &share = shares[i]] { recover(share); });
+    } catch (const std::system_error&) {  // then without it
+      recover(shares[i]);
+    }
+  }
+  recover(shares.front());
+}
+
+template <class Keys>
+Outcome LodgeTree<Keys>::replay(const std::vector<Found>& found) {
+  const unsigned slot = base::thread_slot();
+  if (slot == base::kNoSlot) return Outcome::too_many_threads;
+  log_.ready(slot);
+  bool tried = false;
+  for (std::size_t i = 0; i < found.size();) {
+    Attempt is = replay(found[i]);
+    Outcome outcome = is.outcome;
+    if (is.next == Next::done && outcome == Outcome::done) ++i;
+    if (is.next == Next::divide) is = divide(keys_.key_of(found[i].record.key));
+    if (is.next == Next::done) outcome = is.outcome;
+    if (is.next == Next::grow) outcome = more_space(is.bytes, tried);
+    if (outcome != Outcome::done) return outcome;
+  }
+  return Outcome::done;
+}
+
+// P11: parts of records that a crash left could become whole records with what is written next to
+// them in this session. Not with those of another one: their orders are not the same.
+template <class Keys>
+bool LodgeTree<Keys>::wipe_dead(std::size_t chunks) {
+  for (std::size_t i = 0; i < chunks * log_.records(); ++i) {
+    const Ref ref = log_.ref_of(0, i);
+    if (log_.is_live(ref)) continue;
+    auto* const record = const_cast<Record*>(log_.record(ref));
+    for (Word* const word : {&record->key, &record->value, &record->order, &record->sum}) {
+      c_.medium.store(word, 0, 0);
+    }
+    c_.medium.flush(record, sizeof(Record));
+  }
+  return c_.medium.fence();
+}
+
+// P11, A12: before the first record. No leaf waits for the log any more, so its records, and parts
+// of records, are forgotten at once.
+template <class Keys>
+Outcome LodgeTree<Keys>::begin_session() {
+  const base::MutexGuard guard(growing_log_);
+  if (begun_.load(std::memory_order_relaxed)) return Outcome::done;
+  if (session_ == kMaxSession) return Outcome::out_of_space;
+  c_.medium.store(&root()->session, ++session_);
+  c_.medium.flush(&root()->session, sizeof(Word));
+  if (!c_.medium.fence()) return Outcome::io_error;  // P11
+  begun_.store(true, std::memory_order_release);
+  return Outcome::done;
+}
+
+template <class Keys>
+Result<void> LodgeTree<Keys>::end_recovery(const std::vector<Share>& shares, bool logged) {
+  bool flushed = true;
+  for (const Share& share : shares) {
+    if (share.outcome == Outcome::io_error) return failed();
+    if (share.outcome == Outcome::corrupt)
+      return corrupt("impossible keys in a leaf", root_block());
+    if (share.outcome != Outcome::done) {
+      return std::unexpected(Error{Code::out_of_space, "no space for what the log has"});
+    }
+    flushed = flushed && share.flushed;
+  }
+  if (!logged) return {};
+  if (flushed) return begin_session() == Outcome::io_error ? failed() : Result<void>{};
+  // Without space for the flush the session goes on.
+  if (!wipe_dead(log_.figures().chunks)) return failed();
+  begun_ = true;
+  return {};
+}
+
+template <class Keys>
+Result<void> LodgeTree<Keys>::open() {
+  const std::uint64_t started = base::now_ns();
+  const Offset block = root_block();
+  if (block < pmem::kHeapAt || block % pmem::kLine != 0 ||
+      c_.heap.allocated_bytes(block) < kRootBytes) {
+    return corrupt("there is no root block", block);
+  }
+  session_ = pmem::load(&root()->session);
+  if (session_ > kMaxSession) return corrupt("an impossible session", block);
+  if (space_.open() != Outcome::done) return corrupt("impossible extents in the root block", block);
+  try {
+    std::vector<Listed> leaves;
+    std::vector<Found> found;
+    bool torn = false;
+    if (auto walked = walk(leaves); !walked) return walked;
+    if (auto read = read_log(found, torn); !read) return read;
+    const bool logged = !found.empty() || torn;
+    choose(leaves, found);
+    if (!claim_keys(leaves, found)) {
+      return corrupt("an impossible key in the log", block);
+    }
+    std::ranges::sort(found, {}, [](const Found& one) { return one.record.order; });
+    for (const Found& one : found) {
+      ++leaves[one.leaf].pairs;
+      log_.adopt(one.ref);
+    }
+    log_.opened();
+    replayed_ = found.size();
+    build(leaves);
+    auto shares = make_shares(leaves, found);
+    recover(shares);
+    if (auto ended = end_recovery(shares, logged && !c_.read_only); !ended) return ended;
+  } catch (const std::bad_alloc&) {
+    return std::unexpected(Error{Code::out_of_space, "no memory for the inner nodes"});
+  }
+  if (c_.medium.failed()) return failed();
+  const Word first = std::max(first_order(session_ + (begun_ ? 0 : 1)), last_order_ + 1);
+  for_each_node([first](Node& node, const Owned*) { node.sequence = first; });
+  rebuild_ns_ = base::now_ns() - started;
+  return {};
+}
+
+// P12: the next open has nothing to replay.
+template <class Keys>
+bool LodgeTree<Keys>::closing() {
+  if (!c_.read_only && !c_.medium.failed()) {
+    try {
+      (void)flush_all();
+    } catch (const std::bad_alloc&) {  // then it has
+    }
+  }
+  return true;
+}
+
+template class LodgeTree<U64Keys>;
+template class LodgeTree<BytesKeys>;
+
+}  // namespace everleaf::tree::lodgetree

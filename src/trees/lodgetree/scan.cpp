@@ -1,0 +1,134 @@
+// Range reads: leaf by leaf, each with its pairs of the buffer, at one instant.
+#include <algorithm>
+
+#include "trees/lodgetree/tree.hpp"
+
+namespace everleaf::tree::lodgetree {
+
+template <class Keys>
+struct LodgeTree<Keys>::Batch {
+  std::array<Slot, kMaxSlots + kMaxNodeSlots> entries;
+  std::size_t count = 0;
+  bool sound = true;
+
+  [[nodiscard]] std::span<const Slot> all() const { return {entries.data(), count}; }
+};
+
+// What the leaf and its pairs come to, unsorted; the caller validates the latch, before sort().
+// `base` was validated.
+template <class Keys>
+void LodgeTree<Keys>::read_leaf(const Node& node, unsigned i, std::byte* base, Batch& batch) const {
+  const Leaf here = leaf(base);
+  here.prefetch();
+  batch.count = 0;
+  batch.sound = true;
+  Word used = here.used();
+  for (std::uint64_t bits = node.buffer_bits(); bits != 0; bits &= bits - 1) {
+    const auto pair = static_cast<unsigned>(std::countr_zero(bits));
+    if (node.target(pair) != i) continue;
+    const Word key = node.key(pair);
+    if (const std::size_t slot = search(here, probe_of(key)); slot != kNoSlot) {
+      used &= ~(Word{1} << slot);
+    }
+    if (!node.is_removal(pair)) batch.entries[batch.count++] = {key, node.value(pair)};
+  }
+  for (; used != 0; used &= used - 1) {
+    const auto slot = static_cast<std::size_t>(std::countr_zero(used));
+    batch.entries[batch.count++] = {pmem::load(&here.slot(slot)->key),
+                                    pmem::load(&here.slot(slot)->value)};
+  }
+}
+
+template <class Keys>
+void LodgeTree<Keys>::sort(Batch& batch) const {
+  const std::span entries(batch.entries.data(), batch.count);
+  if constexpr (Keys::kRecords) {
+    for (const Slot& slot : entries) batch.sound = batch.sound && keys_.readable(slot.key);
+  }
+  std::ranges::sort(entries, {}, [this](const Slot& slot) { return keys_.key_of(slot.key); });
+}
+
+template <class Keys>
+Outcome LodgeTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const {
+  out.clear();
+  if (limit == 0) return Outcome::done;
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return Outcome::too_many_threads;
+  Ascent<Keys> ascent(keys_, from, to, limit, out);
+  Batch batch;
+  while (true) {
+    Place place;
+    const Probe probe = Keys::probe(ascent.bound());
+    if (!locate(probe, place)) continue;
+    unsigned i = place.node->rank(probe, Aim::at);
+    // From here on leaf by leaf, as long as nobody changes the node; and on to the next one.
+    while (true) {
+      const Node& node = *place.node;
+      const unsigned leaves = node.leaves();
+      if (i >= leaves) {
+        Node* const right = node.right.load(std::memory_order_acquire);
+        if (!node.latch.unchanged(place.version)) break;
+        if (right == nullptr) return Outcome::done;
+        place = {right, right->latch.begin()};
+        if (right->dead.load(std::memory_order_acquire)) break;
+        i = 0;
+        continue;
+      }
+      std::byte* const base = node.leaf(i);
+      if (!node.latch.unchanged(place.version)) break;
+      read_leaf(node, i, base, batch);
+      if (!node.latch.unchanged(place.version)) break;
+      sort(batch);
+      if (!batch.sound) return Outcome::corrupt;
+      if (ascent.take(batch.all())) return Outcome::done;
+      ++i;
+    }
+  }
+}
+
+template <class Keys>
+Outcome LodgeTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out& out) const {
+  out.clear();
+  if (limit == 0) return Outcome::done;
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return Outcome::too_many_threads;
+  Owned bound = from ? Keys::own(*from) : Owned{};
+  Aim aim = from ? Aim::at : Aim::last;
+  Batch batch;
+  while (true) {
+    const Probe probe = Keys::probe(Key(bound));
+    Path path;
+    if (!upper_.descend(probe, aim, path)) continue;
+    const Node& node = *reinterpret_cast<Node*>(path.leaf);
+    const std::uint64_t version = node.latch.begin();
+    if (!path.parent().node->lock.unchanged(path.parent().version)) continue;
+    const unsigned first = node.rank(probe, aim);
+    unsigned i = first;
+    bool complete = false;
+    while (true) {
+      std::byte* const base = node.leaf(i);
+      if (!node.latch.unchanged(version)) break;
+      read_leaf(node, i, base, batch);
+      const bool has_low = i > 0 || path.has_low;
+      Owned low{};
+      if (i > 0) {
+        low = separator_key(node, i);
+      } else if (path.has_low) {
+        low = Upper::low_key(path);
+      }
+      if (!node.latch.unchanged(version)) break;
+      sort(batch);
+      if (!batch.sound) return Outcome::corrupt;
+      complete = take_back(keys_, batch.all(), aim, Key(bound), limit, out) || !has_low;
+      if (complete) return Outcome::done;
+      bound = std::move(low);
+      aim = Aim::below;
+      if (i-- == 0) break;
+    }
+  }
+}
+
+template class LodgeTree<U64Keys>;
+template class LodgeTree<BytesKeys>;
+
+}  // namespace everleaf::tree::lodgetree

@@ -1,0 +1,178 @@
+// Options, construction, reading one key.
+#include "trees/lodgetree/tree.hpp"
+
+#include <bit>
+#include <string>
+
+namespace everleaf::tree::lodgetree {
+namespace {
+
+constexpr std::size_t kRun = epoch::kChunkBytes;
+
+// Blocks of these sizes lie on whole cache lines.
+bool is_chunk_size(std::uint64_t bytes) {
+  return (bytes >= 256 && bytes <= 4096 && std::has_single_bit(bytes)) ||
+         (bytes >= kRun && bytes <= 16 * kRun && bytes % kRun == 0);
+}
+
+std::unexpected<Error> bad(const base::Spec& canonical, std::string_view name,
+                           const std::string& want) {
+  return std::unexpected(Error{Code::bad_option, "lodgetree: " + std::string(name) + "=" +
+                                                     std::string(base::option_of(canonical, name)) +
+                                                     " is not " + want});
+}
+
+}  // namespace
+
+Result<Options> parse_options(const base::Spec& canonical) {
+  const auto number = [&canonical](std::string_view name, std::uint64_t least, std::uint64_t most,
+                                   std::uint64_t& to) {
+    const auto value = base::number_of(canonical, name);
+    if (!value || *value < least || *value > most) return false;
+    to = *value;
+    return true;
+  };
+  struct Range {
+    std::string_view name;
+    std::uint64_t least;
+    std::uint64_t most;
+    std::uint64_t value = 0;
+  };
+  std::array<Range, 10> ranges{{{"node", 256, 1024},
+                                {"slots", 6, kMaxNodeSlots - 1},
+                                {"buffer", 1, kMaxNodeSlots},
+                                {"t_node", 1, kMaxNodeSlots},
+                                {"t_split", 0, kMaxSlots},
+                                {"t", 1, 1000},
+                                {"split", 2, 16},
+                                {"log", 256, 16 * kRun},
+                                {"chunks", 3, kMaxChunks},
+                                {"partitions", 1, kMaxChunks}}};
+  for (Range& range : ranges) {
+    if (!number(range.name, range.least, range.most, range.value)) {
+      return bad(canonical, range.name,
+                 std::to_string(range.least) + " to " + std::to_string(range.most));
+    }
+  }
+  if (!std::has_single_bit(ranges[0].value)) return bad(canonical, "node", "256, 512 or 1024");
+  const Shape shape = make_shape(ranges[0].value);
+  const std::uint64_t t_split = ranges[4].value == 0 ? shape.slots - 2 : ranges[4].value;
+  if (t_split < 2 || t_split >= shape.slots) {
+    return bad(canonical, "t_split", "less than the slots of a leaf, and 2 at least");
+  }
+  if (!is_chunk_size(ranges[7].value)) {
+    return bad(canonical, "log", "256 to 4096, a power of two, or a multiple of 16128");
+  }
+  if (ranges[8].value < 2 * ranges[9].value + 1) {
+    return bad(canonical, "chunks", "more than twice as many as partitions");
+  }
+  const auto narrow = [&ranges](std::size_t i) { return static_cast<unsigned>(ranges[i].value); };
+  return Options{
+      shape,     narrow(1), narrow(2),       narrow(3),       static_cast<unsigned>(t_split),
+      narrow(5), narrow(6), ranges[7].value, ranges[8].value, ranges[9].value};
+}
+
+template <class Keys>
+LodgeTree<Keys>::LodgeTree(const Context& context, const Options& options)
+    : c_(context),
+      options_(options),
+      keys_(context.medium),
+      grace_([this](std::uint64_t item) {
+        if ((item & kTag) == kTag) {
+          base::NodeArena::free(reinterpret_cast<Node*>(item - kTag));
+        } else if (Upper::is_ours(item)) {
+          Upper::free_item(item);
+        } else {
+          space_.free(item);
+        }
+      }),
+      arena_(Node::bytes_of(options.slots)),
+      space_(context.medium, context.heap, context.redo, root_block() + kExtentsAt, kExtents),
+      log_(context.medium, options.log, options.chunks, options.partitions),
+      upper_(grace_) {}
+
+template <class Keys>
+LodgeTree<Keys>::~LodgeTree() {
+  if constexpr (Keys::kRecords) {
+    if (upper_.built()) {
+      for_each_node([](Node& node, const Owned*) {
+        for (unsigned i = 1; i < node.leaves(); ++i) delete node.separator(i);
+      });
+    }
+  }
+  grace_.collect_all();
+}
+
+template <class Keys>
+typename LodgeTree<Keys>::Node* LodgeTree<Keys>::make_node() {
+  return new (arena_.allocate()) Node(options_.slots);
+}
+
+template <class Keys>
+std::size_t LodgeTree<Keys>::search(const Leaf& leaf, const Probe& probe) const {
+  Word bits = leaf.used() & leaf.match(probe.fingerprint);
+  for (; bits != 0; bits &= bits - 1) {
+    const auto slot = static_cast<std::size_t>(std::countr_zero(bits));
+    if (keys_.equal(pmem::load(&leaf.slot(slot)->key), probe)) return slot;
+  }
+  return kNoSlot;
+}
+
+template <class Keys>
+bool LodgeTree<Keys>::locate(const Probe& probe, Place& place) const {
+  typename Upper::Place above;
+  if (!upper_.locate(probe, above)) return false;
+  place.node = reinterpret_cast<Node*>(above.leaf);
+  place.node->prefetch();
+  place.version = place.node->latch.begin();
+  return above.lock->unchanged(above.version);
+}
+
+// B2: what is in the buffer is newer than what the leaf says.
+template <class Keys>
+bool LodgeTree<Keys>::look(const Place& place, const Probe& probe, Hit& hit) const {
+  const base::Stopwatch watch(base::Part::traversal);
+  const Node& node = *place.node;
+  hit.leaf = node.rank(probe, Aim::at);
+  std::byte* const base = node.leaf(hit.leaf);
+  // A slot of the index may have become one of the buffer: no pointer.
+  if (!node.latch.unchanged(place.version)) return false;
+  const Leaf here = leaf(base);
+  here.prefetch_line();
+  hit.pair = node.search(keys_, probe);
+  if (hit.pair != Node::kNoSlot) {
+    hit.found = !node.is_removal(hit.pair);
+    hit.key = node.key(hit.pair);
+    hit.value = node.value(hit.pair);
+    return true;
+  }
+  hit.slot = search(here, probe);
+  if (hit.slot == kNoSlot) return true;
+  hit.found = true;
+  hit.key = pmem::load(&here.slot(hit.slot)->key);
+  hit.value = pmem::load(&here.slot(hit.slot)->value);
+  return true;
+}
+
+template <class Keys>
+Lookup LodgeTree<Keys>::find(Key key) const {
+  if (Keys::too_long(key)) return {Outcome::absent, 0};
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return {Outcome::too_many_threads, 0};
+  const Probe probe = Keys::probe(key);
+  while (true) {
+    Place place;
+    if (!locate(probe, place)) continue;
+    Hit hit;
+    if (!look(place, probe, hit) || !place.node->latch.unchanged(place.version)) continue;
+    if (hit.pair != Node::kNoSlot) {
+      hits_[base::thread_slot() % hits_.size()].n.fetch_add(1, std::memory_order_relaxed);
+    }
+    return hit.found ? Lookup{Outcome::done, hit.value} : Lookup{Outcome::absent, 0};
+  }
+}
+
+template class LodgeTree<U64Keys>;
+template class LodgeTree<BytesKeys>;
+
+}  // namespace everleaf::tree::lodgetree

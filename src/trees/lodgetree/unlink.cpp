@@ -1,0 +1,149 @@
+// What becomes of empty leaves: a leaf absorbs its right neighbour, whose range it takes (P10).
+// Either the neighbour is empty, or the leaf is, and gets the neighbour's pairs.
+#include <bit>
+
+#include "trees/lodgetree/tree.hpp"
+
+namespace everleaf::tree::lodgetree {
+
+// P10, A14. Both have nothing in a buffer, so the stamp may speak for both ranges; it does so
+// durably before the link turns, or an old record of the neighbour's range would come back. The
+// sequence is at or above both. False: a fence failed.
+template <class Keys>
+bool LodgeTree<Keys>::absorb(const Leaf& left, const Leaf& right, Word sequence, unsigned slot) {
+  const Word w = left.w();
+  Word set = 0;
+  for (Word bits = right.used(); bits != 0; bits &= bits - 1) {
+    const auto from = static_cast<std::size_t>(std::countr_zero(bits));
+    const Word free = ~(w | set) & options_.shape.bits();
+    const auto to = static_cast<std::size_t>(std::countr_zero(free));
+    store_slot(left, to, pmem::load(&right.slot(from)->key), pmem::load(&right.slot(from)->value),
+               right.fingerprint(from));
+    set |= Word{1} << to;
+  }
+  if (set != 0) flush_prints(left);
+  c_.medium.store(&left.line()->stamp, sequence);
+  c_.medium.store(&left.line()->links, left.with_spare(right.next()), 4);
+  flush(left.line(), sizeof(LeafLine));  // P10
+  if (!fence(slot)) return false;        // P10
+  {
+    const base::Durable durable;  // who reads it waits for the latch, and so for the fence
+    c_.medium.store(&left.line()->w, (w | set) ^ kUse);
+  }
+  flush(left.line(), sizeof(LeafLine));  // P10
+  // P10. crash: fence stays: the leaf is not used again before this thread's next fence, but by
+  // others
+  if (!fence(slot)) return false;
+  if constexpr (Keys::kRecords) (void)grace_.retire(Keys::record_of(right.low()));
+  (void)grace_.retire(c_.medium.offset_of(right.base()));
+  return true;
+}
+
+// Under the node's latch. Empty leaves that have a neighbour in the node go.
+template <class Keys>
+void LodgeTree<Keys>::unlink_empty(Node& node, unsigned slot) {
+  for (unsigned i = node.leaves(); i-- > 0 && node.leaves() > 1;) {
+    if (node.count(i) != 0 || node.pairs_of(i) != 0) continue;
+    const unsigned left = i == 0 ? 0 : i - 1;
+    for (const unsigned one : {left, left + 1}) {
+      const Attempt is = flush_leaf(node, one, slot);
+      // A flush that splits or empties leaves moves them: the next removal comes by again.
+      if (is.next != Next::done || is.outcome != Outcome::done) return;
+    }
+    if (left + 1 >= node.leaves() || (node.count(left) != 0 && node.count(left + 1) != 0)) return;
+    if (node.pairs_of(left) != 0 || node.pairs_of(left + 1) != 0) return;
+    if (!absorb(leaf(node.leaf(left)), leaf(node.leaf(left + 1)), node.sequence, slot)) return;
+    node.set_count(left, node.count(left) + node.count(left + 1));
+    if constexpr (Keys::kRecords) upper_.retire(node.separator(left + 1));
+    node.remove_leaf(left + 1);
+    unlinked_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+// The node's only leaf is empty, and another node takes its range: the one before it, whose last
+// leaf absorbs this one; or, if the inner nodes give the range to the one behind, that one gets the
+// leaf, which absorbs its first.
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::unlink_node(Key key) {
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return answer(Outcome::too_many_threads);
+  Path path;
+  if (!upper_.descend(Keys::probe(key), Aim::at, path)) return {Next::again};
+  Node& node = *reinterpret_cast<Node*>(path.leaf);
+  const std::uint64_t version = node.latch.begin();
+  if (!path.parent().node->lock.unchanged(path.parent().version)) return {Next::again};
+  Node* before = nullptr;
+  std::uint64_t before_version = 0;
+  if (path.has_low) {
+    Path left;
+    if (!upper_.descend(Keys::probe(Key(Upper::low_key(path))), Aim::below, left)) {
+      return {Next::again};
+    }
+    before = reinterpret_cast<Node*>(left.leaf);
+    before_version = before->latch.begin();
+  }
+  Node* const behind = node.right.load(std::memory_order_acquire);
+  const std::uint64_t behind_version = behind == nullptr ? 0 : behind->latch.begin();
+  base::LockSet locks;
+  bool only_child = false;
+  const bool locked = upper_.lock_for_removal(path, locks, only_child) &&
+                      locks.try_lock(node.latch, version) &&
+                      (before == nullptr || locks.try_lock(before->latch, before_version)) &&
+                      (behind == nullptr || locks.try_lock(behind->latch, behind_version)) &&
+                      (before == nullptr || before->right.load() == &node);
+  if (!locked || !is_lonely(node)) {
+    locks.release(false);
+    return locked || only_child ? answer(Outcome::done) : Attempt{Next::again};
+  }
+  const bool to_behind = Upper::removed_position(path) == 0;
+  if (!(to_behind ? give_leaf(node, *behind) : take_leaf(*before, node))) {
+    return answer(Outcome::done);
+  }
+  if (before != nullptr) before->right.store(behind, std::memory_order_release);
+  node.dead.store(true, std::memory_order_release);
+  upper_.remove_leaf(path);
+  locks.release(true);
+  (void)grace_.retire(tagged(&node));
+  upper_.shrink_root();
+  unlinked_.fetch_add(1, std::memory_order_relaxed);
+  return answer(Outcome::done);
+}
+
+// The last leaf of `left` absorbs the only one of `node`, which is empty.
+template <class Keys>
+bool LodgeTree<Keys>::take_leaf(Node& left, Node& node) {
+  const unsigned slot = base::thread_slot();
+  const Attempt flushed = flush_leaf(left, left.leaves() - 1, slot);
+  const unsigned last = left.leaves() - 1;
+  if (flushed.next != Next::done || flushed.outcome != Outcome::done || left.pairs_of(last) != 0) {
+    return false;
+  }
+  left.sequence = std::max(left.sequence, node.sequence);
+  return absorb(leaf(left.leaf(last)), leaf(node.leaf(0)), left.sequence, slot);
+}
+
+// The only leaf of `node`, which is empty, becomes the first one of `right`.
+template <class Keys>
+bool LodgeTree<Keys>::give_leaf(Node& node, Node& right) {
+  const unsigned slot = base::thread_slot();
+  const Attempt flushed = flush_leaf(right, 0, slot);
+  if (flushed.next != Next::done || flushed.outcome != Outcome::done) return false;
+  right.sequence = std::max(right.sequence, node.sequence);
+  if (!absorb(leaf(node.leaf(0)), leaf(right.leaf(0)), right.sequence, slot)) return false;
+  right.set_leaf(0, node.leaf(0));
+  return true;
+}
+
+template <class Keys>
+void LodgeTree<Keys>::unlink_lonely(Key key) {
+  try {
+    while (unlink_node(key).next == Next::again) {
+    }
+  } catch (const std::bad_alloc&) {  // it stays
+  }
+}
+
+template class LodgeTree<U64Keys>;
+template class LodgeTree<BytesKeys>;
+
+}  // namespace everleaf::tree::lodgetree

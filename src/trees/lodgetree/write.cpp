@@ -1,0 +1,285 @@
+// Insert, update, upsert and remove: a record in the log and a pair in the buffer (P2), folded with
+// what a full buffer writes to its leaves (P3); without space, the leaf itself (P6).
+#include <new>
+
+#include "trees/lodgetree/tree.hpp"
+
+namespace everleaf::tree::lodgetree {
+
+template <class Keys>
+Outcome LodgeTree<Keys>::write(Key key, std::uint64_t value, Write what) {
+  if (const Outcome admitted = c_.admit(what, Keys::too_long(key)); admitted != Outcome::done) {
+    return admitted;
+  }
+  if (!begun_.load(std::memory_order_acquire)) {
+    if (const Outcome begun = begin_session(); begun != Outcome::done) return begun;
+  }
+  try {
+    KeyRecord record(space_);
+    bool tried = false;
+    bool direct = false;
+    while (true) {
+      Attempt is = attempt(key, value, what, record, direct);
+      Outcome outcome = Outcome::done;
+      if (is.next == Next::done) {
+        if (is.lonely) unlink_lonely(key);
+        return is.outcome;
+      }
+      if (is.next == Next::divide) {
+        is = divide(key);
+        if (is.next == Next::done) outcome = is.outcome;
+      } else if (is.next == Next::grow) {
+        outcome = more_space(is.bytes, tried);
+      } else if (is.next == Next::log) {
+        outcome = log_room(base::thread_slot());
+      }
+      if (outcome == Outcome::done) continue;
+      if (outcome != Outcome::out_of_space || direct) return outcome;
+      direct = true;
+    }
+  } catch (const std::bad_alloc&) {
+    return Outcome::out_of_space;  // nothing was changed: memory is taken before the first store
+  }
+}
+
+// Not within a pin. What waits for readers alone will do, once.
+template <class Keys>
+Outcome LodgeTree<Keys>::more_space(std::size_t bytes, bool& tried) {
+  const Outcome grown = space_.grow(bytes);  // P7, A8
+  if (grown != Outcome::out_of_space || tried) return grown;
+  tried = true;
+  grace_.collect_all();
+  return Outcome::done;
+}
+
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::attempt(Key key, std::uint64_t value, Write what,
+                                                           KeyRecord& record, bool direct) {
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return answer(Outcome::too_many_threads);
+  Op op{Keys::probe(key), value, what == Write::remove, base::thread_slot(), {}, 0};
+  Place place;
+  if (!locate(op.probe, place)) return {Next::again};
+  Node& node = *place.node;
+  if (!look(place, op.probe, op.hit)) return {Next::again};
+  if (const Outcome refused = detail::refusal(what, op.hit.found); refused != Outcome::done) {
+    return node.latch.unchanged(place.version) ? answer(refused) : Attempt{Next::again};
+  }
+  const bool is_new = op.hit.pair == Node::kNoSlot && op.hit.slot == kNoSlot;
+  op.word = op.hit.key;
+  if (is_new) {
+    if constexpr (Keys::kRecords) {
+      if (record.block.at() == 0) {
+        const std::size_t bytes = Keys::record_bytes(key);
+        if (!record.block.get(bytes)) return {Next::grow, Outcome::done, bytes};
+        record.word = keys_.write_record(record.block.at(), key);
+      }
+      op.word = record.word;
+    } else {
+      op.word = key;
+    }
+  }
+  log_.ready(op.slot);
+  if (!node.latch.try_lock(place.version)) return {Next::again};
+  const base::Unlock unlock(node.latch);
+  if (!is_new && op.hit.pair != Node::kNoSlot) return supersede(node, op);
+  if (direct && !is_new) return change_leaf(node, op);
+  return add(node, op, record);
+}
+
+// P2: the record, whose fence is the operation's.
+template <class Keys>
+Ref LodgeTree<Keys>::append(Node& node, const Op& op) {
+  const Word order = node.sequence + 1;
+  const Record record{op.word, op.value, order << 1 | (op.removal ? kRemoval : 0), 0};
+  const Ref ref = log_.append(op.slot, record, Keys::named_hash(op.probe.key));
+  if (ref != 0) node.sequence = order;
+  return ref;
+}
+
+template <class Keys>
+void LodgeTree<Keys>::put(Node& node, const Op& op, Ref ref) {
+  // A step may have moved the leaf.
+  node.put({op.word, op.value, op.probe.fingerprint, op.removal, op.hit.slot == kNoSlot,
+            node.rank(op.probe, Aim::at), ref});
+}
+
+// The key is in the buffer: no room is needed.
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::supersede(Node& node, const Op& op) {
+  const Ref ref = append(node, op);
+  if (ref == 0) return {Next::log};
+  if (!fence(op.slot)) return answer(Outcome::io_error);  // P2, A2
+  const Ref old = node.ref(op.hit.pair);
+  node.replace(op.hit.pair, op.value, op.removal, ref);
+  log_.die(old);  // not before: a crash between would have neither (A10)
+  return tidied(node, op, false);
+}
+
+// The operation is done. Leaves that a removal emptied go; a node without any key gives its last
+// pairs up, so that it can go. What there is no memory for stays.
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::tidied(Node& node, const Op& op, bool emptied) {
+  Attempt is = answer(Outcome::done);
+  try {
+    if (emptied) unlink_empty(node, op.slot);
+    if (!op.removal || keys_in(node) != 0) return is;
+    const Attempt flushed = flush_node(node, op.slot);
+    if (flushed.next == Next::done && flushed.outcome == Outcome::done) {
+      unlink_empty(node, op.slot);
+    }
+    is.lonely = is_lonely(node);
+  } catch (const std::bad_alloc&) {
+    return is;
+  }
+  return is;
+}
+
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::add(Node& node, Op& op, KeyRecord& record) {
+  if constexpr (Keys::kRecords) {
+    if (record.block.at() != 0 && op.word == record.word) {
+      flush(c_.medium.at(record.block.at()), Keys::record_bytes(op.probe.key));  // P2
+    }
+  }
+  while (true) {
+    const bool has_to = !has_room(node);
+    Step step(space_);
+    if (has_to) {
+      const Attempt prepared = prepare(node, step);
+      if (prepared.next != Next::done || prepared.outcome != Outcome::done) return prepared;
+    }
+    const bool last = !has_to || step.room;
+    // F4: the stamp of the step speaks for what was there before this operation.
+    const Word before = node.sequence;
+    Ref ref = 0;
+    if (last) {
+      ref = append(node, op);
+      if (ref == 0) return {Next::log};
+    }
+    if (!fence(op.slot)) return answer(Outcome::io_error);  // P2, P3: one for both
+    if (has_to) {
+      const Word mine = std::exchange(node.sequence, before);
+      const bool committed = commit(node, step, op.slot);
+      node.sequence = mine;
+      if (!committed) return answer(Outcome::io_error);
+    }
+    if (!last) continue;
+    put(node, op, ref);
+    if (op.word == record.word) record.block.keep();
+    return tidied(node, op, has_to && empties(step));
+  }
+}
+
+// P6, A7: no space for a split, and the key is in the leaf alone: one word is changed in place.
+// Older records of the key are made dead by the stamp, which is in memory already.
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::change_leaf(Node& node, const Op& op) {
+  const Leaf here = leaf(node.leaf(op.hit.leaf));
+  if (!op.removal) {
+    Slot* const slot = here.slot(op.hit.slot);
+    c_.medium.store(&slot->value, op.value);
+    flush(slot, sizeof(Slot));
+  } else {
+    c_.medium.store(&here.line()->w, here.w() & ~(Word{1} << op.hit.slot));
+    node.set_count(op.hit.leaf, node.count(op.hit.leaf) - 1);
+  }
+  // P6: the stamp, too, which another thread may have stored: an older record must not be replayed
+  // over this.
+  // crash: flush stays: space ends and another thread's fence is missing, both at once
+  flush(here.base(), sizeof(LeafLine));
+  if (!fence(op.slot)) return answer(Outcome::io_error);
+  if constexpr (Keys::kRecords) {
+    if (op.removal) (void)grace_.retire(Keys::record_of(op.word));
+  }
+  return tidied(node, op, op.removal);
+}
+
+// --- Room in the log: neither latched nor pinned ---
+template <class Keys>
+Outcome LodgeTree<Keys>::log_room(unsigned slot) {
+  while (!log_.room(slot)) {
+    const base::MutexGuard guard(growing_log_);
+    Outcome outcome = Outcome::out_of_space;
+    if (const std::size_t place = log_.next_place(); place != kMaxChunks) {
+      outcome = add_chunk(place);
+      if (outcome == Outcome::done) continue;
+      if (outcome != Outcome::out_of_space) return outcome;
+    }
+    const std::size_t chunk = log_.oldest();
+    if (chunk == Log::kNone) return outcome;
+    if (outcome = empty_chunk(chunk); outcome != Outcome::done) return outcome;
+  }
+  return Outcome::done;
+}
+
+// P8, A9: a chunk is all zero before the directory names it, and named before it has a record.
+template <class Keys>
+Outcome LodgeTree<Keys>::add_chunk(std::size_t place) {
+  Block block(space_);
+  bool tried = false;
+  while (!block.get(options_.log)) {
+    if (const Outcome outcome = more_space(options_.log, tried); outcome != Outcome::done) {
+      return outcome;
+    }
+  }
+  auto* const words = c_.medium.template at<Word>(block.at());
+  for (std::size_t i = 0; i < options_.log / sizeof(Word); ++i) c_.medium.store(words + i, 0, 0);
+  c_.medium.flush(words, options_.log);
+  if (!c_.medium.fence()) return Outcome::io_error;  // P8
+  Word* const named = c_.medium.template at<Word>(root_block() + kDirectoryAt) + place;
+  c_.medium.store(named, block.at());
+  c_.medium.flush(named, sizeof(Word));
+  if (!c_.medium.fence()) return Outcome::io_error;  // P8
+  log_.add(block.at());
+  block.keep();
+  return Outcome::done;
+}
+
+// P9, A10: flushes what the chunk's living records wait for, however cold its buffers are. Records
+// that only wait for the fence of another slot get it here.
+template <class Keys>
+Outcome LodgeTree<Keys>::empty_chunk(std::size_t chunk) {
+  log_.ready(base::thread_slot());
+  bool tried = false;
+  for (unsigned round = 0; !log_.is_free(chunk); ++round) {
+    for (std::size_t i = 0; i < log_.records();) {
+      const Attempt is = force(log_.ref_of(chunk, i));
+      Outcome outcome = is.outcome;
+      if (is.next == Next::done && outcome == Outcome::done) ++i;
+      if (is.next == Next::grow) outcome = more_space(is.bytes, tried);
+      if (outcome != Outcome::done) return outcome;
+    }
+    if (!log_.settle()) return Outcome::io_error;
+    if (!log_.is_free(chunk)) base::wait_a_little(round);  // for operations under way
+  }
+  return Outcome::done;
+}
+
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::force(Ref ref) {
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return answer(Outcome::too_many_threads);
+  if (!log_.is_live(ref)) return answer(Outcome::done);
+  const Key key = keys_.key_of(pmem::load(&log_.record(ref)->key));
+  const Probe probe = Keys::probe(key);
+  Place place;
+  if (!locate(probe, place) || !place.node->latch.try_lock(place.version)) return {Next::again};
+  Attempt is = answer(Outcome::done);
+  {
+    const base::Unlock unlock(place.node->latch);
+    Node& node = *place.node;
+    const unsigned pair = node.search(keys_, probe);
+    if (pair == Node::kNoSlot || node.ref(pair) != ref) return is;  // a fence is missing
+    is = flush_leaf(node, node.target(pair), base::thread_slot());
+  }
+  forced_.fetch_add(1, std::memory_order_relaxed);
+  if (is.next != Next::divide) return is;
+  is = divide(key);
+  return is.next == Next::done && is.outcome == Outcome::done ? Attempt{Next::again} : is;
+}
+
+template class LodgeTree<U64Keys>;
+template class LodgeTree<BytesKeys>;
+
+}  // namespace everleaf::tree::lodgetree

@@ -1,0 +1,218 @@
+// The crash cases of src/trees/lodgetree/README.md: workloads that surely meet them, and every
+// crash in them. Parts of the tree that can be tested alone.
+#include <algorithm>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "cases.hpp"
+#include "trees/lodgetree/plan.hpp"
+#include "trees/lodgetree/split.hpp"
+
+namespace everleaf::crash {
+namespace {
+
+// Leaves of up to 11 pairs, buffers of up to 6, logs of 8 records a chunk.
+constexpr const char* kSpec = "lodgetree:node=256:slots=8:log=256:chunks=5:partitions=2";
+
+std::map<std::string, std::uint64_t> figures(const Ops& ops) {
+  return figures_of<std::uint64_t>(kSpec, ops);
+}
+
+void explore(const Ops& ops, unsigned nested = 1, std::uint64_t most = 40,
+             std::initializer_list<Domain> domains = {Domain::memory, Domain::disk,
+                                                      Domain::cache}) {
+  Config config;
+  config.spec = kSpec;
+  config.ops = ops;
+  config.nested = nested;
+  config.most = nested > 1 ? std::min<std::uint64_t>(most, 8) : most;
+  config.crash_on_every = nested > 1 ? 4 : 16;
+  for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+    config.keys = keys;
+    explore_in(domains, config);
+  }
+}
+
+// P1, A1; P12, A13: with nothing, and with a pair in a buffer.
+TEST(Lodgetree, CreationAndClose) {
+  Ops ops;
+  ops.push_back({Do::reopen, 0, 0});
+  each(ops, Do::insert, 0, 2);
+  ops.push_back({Do::reopen, 0, 0});
+  each(ops, Do::insert, 2, 3);
+  explore(ops, 2);
+}
+
+// P2, A2: no buffer is full yet.
+TEST(Lodgetree, Buffered) {
+  Ops ops;
+  each(ops, Do::insert, 0, 4);
+  each(ops, Do::update, 1, 3);
+  each(ops, Do::remove, 2, 4);
+  ops.push_back({Do::insert, 3, 9});
+  EXPECT_EQ(figures(ops).at("flushes"), 0U);
+  explore(ops, 2);
+}
+
+// P3, A3, A4, A5: new pairs and new values.
+TEST(Lodgetree, Flush) {
+  Ops ops;
+  each(ops, Do::insert, 0, 10);
+  each(ops, Do::update, 0, 9);
+  const auto all = figures(ops);
+  EXPECT_GE(all.at("flushes"), 2U);
+  EXPECT_EQ(all.at("leaf_splits"), 0U);
+  explore(ops);
+}
+
+// P4, A6: removals, whose slots and key records are used again.
+TEST(Lodgetree, FlushOfRemovals) {
+  Ops ops;
+  each(ops, Do::insert, 0, 9);
+  each(ops, Do::remove, 0, 6);
+  each(ops, Do::insert, 2, 6);
+  each(ops, Do::insert, 20, 26);
+  EXPECT_GE(figures(ops).at("flushes"), 3U);
+  explore(ops);
+}
+
+// P5, A6: leaves split, then their nodes.
+TEST(Lodgetree, Splits) {
+  Ops ops;
+  each(ops, Do::insert, 0, 90, 3);
+  each(ops, Do::insert, 1, 90, 3);
+  const auto all = figures(ops);
+  EXPECT_GE(all.at("leaf_splits"), 4U);
+  EXPECT_GE(all.at("normal_splits"), 1U);
+  EXPECT_GE(all.at("last_level_nodes"), 2U);
+  explore(ops);
+}
+
+// P6, A7 and P7, A8: space ends, and grows.
+TEST(Lodgetree, WithoutSpace) {
+  Ops ops;
+  each(ops, Do::insert, 0, 24);
+  for (std::uint64_t i = 30; i < 40; ++i) ops.push_back({Do::no_space, i, i});
+  ops.push_back({Do::limit, 1, 0});
+  for (std::uint64_t i = 0; i < 6; ++i) ops.push_back({Do::insert, kSizedKeys + i, i});
+  each(ops, Do::update, 0, 5);
+  explore(ops);
+}
+
+// P8, P9, A9, A10: chunks are added and written again, while an old pair waits in a cold buffer;
+// the records of one key are in many of them.
+TEST(Lodgetree, Recycling) {
+  constexpr const char* kSmall = "lodgetree:node=256:slots=8:log=256:chunks=3:partitions=1";
+  Ops ops;
+  each(ops, Do::insert, 0, 200, 2);
+  for (std::uint64_t round = 0; round < 9; ++round) {
+    ops.push_back({round % 2 == 0 ? Do::insert : Do::remove, 1 + round / 2 * 40, round});
+    for (std::uint64_t i = 0; i < 9; ++i) ops.push_back({Do::update, 100, round * 10 + i});
+  }
+  EXPECT_GE(figures_of<std::uint64_t>(kSmall, ops).at("forced_flushes"), 1U);
+  Config config;
+  config.spec = kSmall;
+  config.ops = ops;
+  config.most = 12;
+  for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+    config.keys = keys;
+    explore_in({Domain::memory, Domain::disk, Domain::cache}, config);
+  }
+}
+
+// P11, A11, A12: crashes in recovery, in what follows, and in the recovery from that.
+TEST(Lodgetree, Recovery) {
+  Ops ops;
+  each(ops, Do::insert, 0, 24, 2);
+  each(ops, Do::remove, 2, 8, 2);
+  each(ops, Do::insert, 1, 12, 2);
+  explore(ops, 2, 8, {Domain::memory, Domain::disk});
+}
+
+// A13: sessions that end properly, each with more in the log than the next one.
+TEST(Lodgetree, Sessions) {
+  Ops ops;
+  for (std::uint64_t session = 0; session < 4; ++session) {
+    for (std::uint64_t key = 0; key + session < 6; ++key) {
+      ops.push_back({Do::insert, key, session});
+      ops.push_back({Do::remove, key, 0});
+    }
+    ops.push_back({Do::reopen, 0, 0});
+    ops.push_back({Do::insert, 0, session + 50});
+    ops.push_back({Do::reopen, 0, 0});
+    ops.push_back({Do::remove, 0, 0});
+  }
+  explore(ops, 1, 20);
+}
+
+// P10, A14: inside a node, between nodes, in both directions.
+TEST(Lodgetree, EmptyLeaves) {
+  Ops up;
+  each(up, Do::insert, 0, 80);
+  Ops down = up;
+  each(up, Do::remove, 0, 78);
+  EXPECT_GE(figures(up).at("unlinked_leaves"), 5U);
+  EXPECT_EQ(figures(up).at("height"), 1U);
+  for (std::uint64_t key = 80; key-- > 1;) {
+    if (key != 40) down.push_back({Do::remove, key, 0});
+  }
+  EXPECT_GE(figures(down).at("unlinked_leaves"), 5U);
+  explore(up, 1, 12);
+  explore(down, 1, 12);
+}
+
+// P13, A15.
+TEST(Lodgetree, BulkLoad) {
+  Ops ops;
+  ops.push_back({Do::bulk_load, 90, 1});
+  each(ops, Do::insert, 100, 102);
+  each(ops, Do::remove, 3, 6);
+  explore(ops);
+}
+
+// --- Parts ---------------------------------------------------------------------------------------
+
+tree::lodgetree::Plan plan(const std::vector<unsigned>& targets, unsigned t_node, unsigned t_split,
+                           const std::vector<unsigned>& counts) {
+  return tree::lodgetree::plan_flush(
+      static_cast<unsigned>(targets.size()), t_node, t_split,
+      [&](unsigned pair) { return targets[targets.size() - 1 - pair]; },
+      [&](unsigned leaf) { return static_cast<unsigned>(std::ranges::count(targets, leaf)); },
+      [&](unsigned leaf) { return counts[leaf]; });
+}
+
+// Figure 6 (1): the third leaf is one too many. `targets` from the oldest pair on.
+TEST(LodgetreePlan, StopsAtTheNumberOfLeaves) {
+  const auto all = plan({1, 2, 1, 3, 2}, 2, 26, {0, 5, 5, 5});
+  EXPECT_EQ(all.leaves, 0b0110U);
+  EXPECT_FALSE(all.splits);
+  EXPECT_EQ(plan({1, 2, 1, 3, 2}, 64, 26, {0, 5, 5, 5}).leaves, 0b1110U);
+}
+
+// Figure 6 (2): the first pair's leaf is about to split, and is alone; another one stops the plan.
+TEST(LodgetreePlan, StopsAtASplit) {
+  const auto first = plan({2, 1, 2}, 2, 26, {0, 5, 25});
+  EXPECT_EQ(first.leaves, 0b0100U);
+  EXPECT_TRUE(first.splits);
+  const auto second = plan({1, 2, 2}, 2, 26, {0, 5, 25});
+  EXPECT_EQ(second.leaves, 0b0010U);
+  EXPECT_FALSE(second.splits);
+}
+
+TEST(LodgetreeSplit, Hotness) {
+  using tree::lodgetree::Heat;
+  using tree::lodgetree::kind_of;
+  using tree::lodgetree::SplitKind;
+  using tree::lodgetree::ways_of;
+  EXPECT_EQ(kind_of(Heat{}, 100, 2), SplitKind::normal);
+  EXPECT_EQ(kind_of(Heat{10, 50, 2}, 60, 2), SplitKind::adding);
+  EXPECT_EQ(kind_of(Heat{10, 50, 2}, 80, 2), SplitKind::normal);
+  EXPECT_EQ(kind_of(Heat{10, 50, 2}, 180, 2), SplitKind::reducing);
+  EXPECT_EQ(ways_of(Heat{10, 50, 2}, SplitKind::reducing, 4), 2U);
+  EXPECT_EQ(ways_of(Heat{10, 50, 4}, SplitKind::adding, 4), 4U);
+  EXPECT_EQ(ways_of(Heat{10, 50, 3}, SplitKind::adding, 4), 4U);
+}
+
+}  // namespace
+}  // namespace everleaf::crash
