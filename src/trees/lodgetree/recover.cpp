@@ -2,9 +2,8 @@
 // (P12).
 #include <algorithm>
 #include <new>
-#include <system_error>
-#include <thread>
 
+#include "base/parallel.hpp"
 #include "trees/lodgetree/tree.hpp"
 
 namespace everleaf::tree::lodgetree {
@@ -21,7 +20,6 @@ std::unexpected<Error> failed() {
 
 // Fewer records are not worth a thread.
 constexpr std::size_t kRecordsOfThread = 4096;
-constexpr std::size_t kMostThreads = 16;
 
 constexpr Word kCounts = (Word{1} << kCountBits) - 1;
 
@@ -230,7 +228,7 @@ template <class Keys>
 std::vector<typename LodgeTree<Keys>::Share> LodgeTree<Keys>::make_shares(
     const std::vector<Listed>& leaves, const std::vector<Found>& found) const {
   const std::size_t threads =
-      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
+      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, base::kMostWorkers);
   // Copies of leaves of a read-only pool are in one list.
   const std::size_t most =
       c_.read_only ? 1 : std::min(threads, found.size() / kRecordsOfThread + 1);
@@ -264,19 +262,11 @@ void LodgeTree<Keys>::recover(Share& share) {
   }
 }
 
-// One after the other where there is one share, so the crash checker meets no thread.
 template <class Keys>
 void LodgeTree<Keys>::recover(std::vector<Share>& shares) {
-  std::vector<std::jthread> threads;
-  threads.reserve(shares.size());
-  for (std::size_t i = 1; i < shares.size(); ++i) {
-    try {
-      threads.emplace_back([this, &share = shares[i]] { recover(share); });
-    } catch (const std::system_error&) {  // then without it
-      recover(shares[i]);
-    }
-  }
-  recover(shares.front());
+  base::in_parallel(shares.size(), 1, [&](std::size_t i, std::size_t end) {
+    for (; i != end; ++i) recover(shares[i]);
+  });
 }
 
 template <class Keys>

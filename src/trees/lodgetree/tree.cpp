@@ -1,5 +1,6 @@
 // Options, construction, reading one key.
 #include "trees/lodgetree/tree.hpp"
+#include "trees/many.hpp"
 
 #include <bit>
 #include <string>
@@ -132,26 +133,38 @@ bool LodgeTree<Keys>::locate(const Probe& probe, Place& place) const {
 template <class Keys>
 bool LodgeTree<Keys>::look(const Place& place, const Probe& probe, Hit& hit) const {
   const base::Stopwatch watch(base::Part::traversal);
+  std::byte* base = nullptr;
+  if (!look_in_node(place, probe, hit, base)) return false;
+  if (hit.pair == Node::kNoSlot) look_in_leaf(leaf(base), probe, hit);
+  return true;
+}
+
+// The pair of the buffer, or else the leaf to look in. False: start again.
+template <class Keys>
+bool LodgeTree<Keys>::look_in_node(const Place& place, const Probe& probe, Hit& hit,
+                                   std::byte*& base) const {
   const Node& node = *place.node;
   hit.leaf = node.rank(probe, Aim::at);
-  std::byte* const base = node.leaf(hit.leaf);
+  base = node.leaf(hit.leaf);
   // A slot of the index may have become one of the buffer: no pointer.
   if (!node.latch.unchanged(place.version)) return false;
-  const Leaf here = leaf(base);
-  here.prefetch_line();
+  leaf(base).prefetch_line();
   hit.pair = node.search(keys_, probe);
   if (hit.pair != Node::kNoSlot) {
     hit.found = !node.is_removal(hit.pair);
     hit.key = node.key(hit.pair);
     hit.value = node.value(hit.pair);
-    return true;
   }
+  return true;
+}
+
+template <class Keys>
+void LodgeTree<Keys>::look_in_leaf(const Leaf& here, const Probe& probe, Hit& hit) const {
   hit.slot = search(here, probe);
-  if (hit.slot == kNoSlot) return true;
+  if (hit.slot == kNoSlot) return;
   hit.found = true;
   hit.key = pmem::load(&here.slot(hit.slot)->key);
   hit.value = pmem::load(&here.slot(hit.slot)->value);
-  return true;
 }
 
 template <class Keys>
@@ -165,11 +178,65 @@ Lookup LodgeTree<Keys>::find(Key key) const {
     if (!locate(probe, place)) continue;
     Hit hit;
     if (!look(place, probe, hit) || !place.node->latch.unchanged(place.version)) continue;
-    if (hit.pair != Node::kNoSlot) {
-      hits_[base::thread_slot() % hits_.size()].n.fetch_add(1, std::memory_order_relaxed);
-    }
-    return hit.found ? Lookup{Outcome::done, hit.value} : Lookup{Outcome::absent, 0};
+    return answer_of(hit);
   }
+}
+
+template <class Keys>
+Lookup LodgeTree<Keys>::answer_of(const Hit& hit) const {
+  if (hit.pair != Node::kNoSlot) {
+    hits_[base::thread_slot() % hits_.size()].n.fetch_add(1, std::memory_order_relaxed);
+  }
+  return hit.found ? Lookup{Outcome::done, hit.value} : Lookup{Outcome::absent, 0};
+}
+
+template <class Keys>
+class LodgeTree<Keys>::Search {
+ public:
+  Search(const LodgeTree& tree, Key key)
+      : tree_(tree), probe_(Keys::probe(key)), walk_(tree.upper_.begin()) {}
+  Progress step(Lookup& answer) {
+    switch (at_) {
+      case At::upper: {
+        const auto came = tree_.upper_.step(probe_, walk_, above_);
+        if (came == Upper::Came::changed) return Progress::alone;
+        if (came == Upper::Came::down) return Progress::on;
+        place_.node = reinterpret_cast<Node*>(above_.leaf);
+        place_.node->prefetch();
+        at_ = At::node;
+        return Progress::on;
+      }
+      case At::node:
+        place_.version = place_.node->latch.begin();
+        if (!above_.lock->unchanged(above_.version) ||
+            !tree_.look_in_node(place_, probe_, hit_, base_))
+          return Progress::alone;
+        at_ = At::leaf;
+        return Progress::on;
+      case At::leaf:
+        break;
+    }
+    if (hit_.pair == Node::kNoSlot) tree_.look_in_leaf(tree_.leaf(base_), probe_, hit_);
+    if (!place_.node->latch.unchanged(place_.version)) return Progress::alone;
+    answer = tree_.answer_of(hit_);
+    return Progress::answered;
+  }
+
+ private:
+  enum class At : std::uint8_t { upper, node, leaf };
+  const LodgeTree& tree_;
+  const Probe probe_;
+  typename Upper::Walk walk_;
+  typename Upper::Place above_;
+  Place place_{};
+  Hit hit_{};
+  std::byte* base_ = nullptr;
+  At at_ = At::upper;
+};
+
+template <class Keys>
+void LodgeTree<Keys>::find_many(std::span<const Key> keys, std::span<Lookup> answers) const {
+  search_together<Search>(*this, grace_, keys, answers);
 }
 
 template class LodgeTree<U64Keys>;

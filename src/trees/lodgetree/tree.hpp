@@ -60,6 +60,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
 
   Outcome write(Key key, std::uint64_t value, Write what) override;
   Lookup find(Key key) const override;
+  void find_many(std::span<const Key> keys, std::span<Lookup> answers) const override;
   Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
   Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
   Outcome bulk_load(std::span<const everleaf::Entry<Key>> entries, double fill) override;
@@ -138,6 +139,11 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   // False: start again. What look() found holds if the latch is unchanged still.
   [[nodiscard]] bool locate(const Probe& probe, Place& place) const;
   [[nodiscard]] bool look(const Place& place, const Probe& probe, Hit& hit) const;
+  [[nodiscard]] bool look_in_node(const Place& place, const Probe& probe, Hit& hit,
+                                  std::byte*& base) const;
+  void look_in_leaf(const Leaf& here, const Probe& probe, Hit& hit) const;
+  [[nodiscard]] Lookup answer_of(const Hit& hit) const;
+  class Search;
   [[nodiscard]] Node* make_node();
   static std::uint64_t tagged(Node* node) { return reinterpret_cast<std::uint64_t>(node) | kTag; }
   static constexpr std::uint64_t kTag = 3;  // of a node in the grace list
