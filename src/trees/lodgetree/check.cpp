@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "trees/lodgetree/tree.hpp"
+#include "trees/problems.hpp"
 
 namespace everleaf::tree::lodgetree {
 
@@ -82,15 +83,13 @@ CheckReport LodgeTree<Keys>::check() const {
   });
   const auto note = [&](const std::byte* base, const std::string& what) {
     if (what.empty()) return;
-    report.problems.push_back("leaf at offset " + std::to_string(c_.medium.offset_of(base)) + ": " +
-                              what);
+    add_problem(report, at_node(c_.medium.offset_of(base), what));
   };
   Offset linked = c_.read_only ? 0 : pmem::load(&root()->head);
   for (std::size_t k = 0; k < nodes.size(); ++k) {
     const Node& node = *nodes[k].first;
     const Node* const right = k + 1 < nodes.size() ? nodes[k + 1].first : nullptr;
-    if (node.right.load() != right)
-      report.problems.push_back("nodes are not linked in their order");
+    if (node.right.load() != right) add_problem(report, "nodes are not linked in their order");
     std::optional<Owned> low = nodes[k].second;
     for (unsigned i = 0; i < node.leaves(); ++i) {
       std::optional<Owned> high;
@@ -115,7 +114,7 @@ CheckReport LodgeTree<Keys>::check() const {
     }
     report.keys += keys_in(node);
   }
-  if (linked != 0) report.problems.push_back("the list goes on behind the last leaf");
+  if (linked != 0) add_problem(report, "the list goes on behind the last leaf");
   return report;
 }
 

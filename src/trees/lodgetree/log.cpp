@@ -101,6 +101,7 @@ bool Log::room(unsigned slot) {
   free_.pop_back();
   mine.current = (*chunks_)[mine.chunk].load(std::memory_order_relaxed);
   mine.next = 0;
+  mine.current->version.fetch_add(1);  // before records are alive again: see is_empty()
   // P8, A9: what stands there still is dead; each new record replaces one of them.
   for (std::size_t i = 0; i < (records_ + kWordBits - 1) / kWordBits; ++i) {
     mine.current->dead_bits[i].store(0, std::memory_order_relaxed);
@@ -141,7 +142,7 @@ void Log::add(Offset at) {
   free_.push_back(number);
 }
 
-std::size_t Log::oldest() {
+bool Log::oldest(Closed& closed) {
   for (std::size_t i = 0; i <= count_; ++i) {
     if (i != 0) {
       Partition& other = partitions_[i - 1];
@@ -150,9 +151,12 @@ std::size_t Log::oldest() {
       if (other.current != nullptr && other.next == records_) close(other);
     }
     const base::MutexGuard guard(mutex_);
-    if (!closed_.empty()) return closed_.front();
+    if (closed_.empty()) continue;
+    closed.chunk = closed_.front();
+    closed.version = (*chunks_)[closed.chunk].load(std::memory_order_relaxed)->version.load();
+    return true;
   }
-  return kNone;
+  return false;
 }
 
 void Log::kill(std::size_t number, std::size_t index) {
@@ -181,6 +185,11 @@ bool Log::is_live(Ref ref) const {
 bool Log::is_free(std::size_t number) const {
   const Chunk& chunk = *(*chunks_)[number].load(std::memory_order_acquire);
   return chunk.dead.load() == records_;
+}
+
+bool Log::is_empty(const Closed& closed) const {
+  const Chunk& chunk = *(*chunks_)[closed.chunk].load(std::memory_order_acquire);
+  return is_free(closed.chunk) || chunk.version.load() != closed.version;
 }
 
 const Record* Log::record(Ref ref) const {

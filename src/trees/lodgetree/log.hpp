@@ -62,15 +62,19 @@ class Log {
   [[nodiscard]] std::size_t next_place() const;
   // A chunk that the directory names.
   void add(Offset chunk);
-  static constexpr std::size_t kNone = ~std::size_t{0};
-  // The closed chunk that waits longest, to be emptied; kNone: there is none. Full ones of idle
+  struct Closed {
+    std::size_t chunk;
+    std::uint64_t version;  // of the chunk: another one, and it is in use again
+  };
+  // The closed chunk that waits longest, to be emptied; false: there is none. Full ones of idle
   // partitions are closed if there is no other.
-  [[nodiscard]] std::size_t oldest();
+  [[nodiscard]] bool oldest(Closed& closed);
 
   // --- Dying ---
   void die(Ref ref);
   [[nodiscard]] bool is_live(Ref ref) const;
-  [[nodiscard]] bool is_free(std::size_t chunk) const;
+  // Whether all records that it had are dead.
+  [[nodiscard]] bool is_empty(const Closed& closed) const;
   [[nodiscard]] Ref ref_of(std::size_t chunk, std::size_t index) const {
     return static_cast<Ref>(chunk * records_ + index + 1);
   }
@@ -97,6 +101,7 @@ class Log {
     explicit Chunk(Offset where, std::size_t words)
         : at(where), dead_bits(std::make_unique<std::atomic<std::uint64_t>[]>(words)) {}
     Offset at;
+    std::atomic<std::uint64_t> version{0};
     std::atomic<std::uint32_t> dead{0};  // records; all of them: the chunk is free
     std::unique_ptr<std::atomic<std::uint64_t>[]> dead_bits;
   };
@@ -118,6 +123,7 @@ class Log {
   [[nodiscard]] Deferred& deferred(unsigned slot);
   void close(Partition& of);  // its mutex and mutex_ held
   void kill(std::size_t chunk, std::size_t index);
+  [[nodiscard]] bool is_free(std::size_t chunk) const;
 
   pmem::Medium& medium_;
   const std::size_t records_;  // of a chunk

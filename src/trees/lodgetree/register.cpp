@@ -41,13 +41,16 @@ Outcome create(const Context& context, const Options& options, KeyType, alloc::R
   medium.store(&table->bytes, extent_bytes);
   medium.store(medium.at<Word>(root.block() + kDirectoryAt), chunk);
   medium.flush(line, kRootBytes);
+  // crash: flush stays: the workloads do not put the tree where other bytes were
   medium.flush(medium.at(first), options.shape.slots_at);
+  // crash: flush stays: likewise
   medium.flush(medium.at(chunk), options.log);
   record.cover(root.block(), kRootBytes);
   record.cover(first, options.shape.slots_at);
   blocks.push_back(std::move(root));
   blocks.push_back(std::move(extent));
   // P1: too much to cover. What stood there must not look like records of this session.
+  // crash: fence stays: likewise
   if (!medium.fence()) return Outcome::io_error;
   record.store(context.root_word, blocks[blocks.size() - 2].block());
   return Outcome::done;

@@ -1,9 +1,10 @@
 // Options, construction, reading one key.
 #include "trees/lodgetree/tree.hpp"
-#include "trees/many.hpp"
 
 #include <bit>
 #include <string>
+
+#include "trees/many.hpp"
 
 namespace everleaf::tree::lodgetree {
 namespace {

@@ -181,7 +181,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   Outcome more_space(std::size_t bytes, bool& tried);
   Outcome log_room(unsigned slot);
   Outcome add_chunk(std::size_t place);
-  Outcome empty_chunk(std::size_t chunk);
+  Outcome empty_chunk(const Log::Closed& closed);
   [[nodiscard]] Attempt force(Ref ref);
 
   // --- flush.cpp ---

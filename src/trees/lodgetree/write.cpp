@@ -206,9 +206,9 @@ Outcome LodgeTree<Keys>::log_room(unsigned slot) {
       if (outcome == Outcome::done) continue;
       if (outcome != Outcome::out_of_space) return outcome;
     }
-    const std::size_t chunk = log_.oldest();
-    if (chunk == Log::kNone) return outcome;
-    if (outcome = empty_chunk(chunk); outcome != Outcome::done) return outcome;
+    Log::Closed closed{};
+    if (!log_.oldest(closed)) return outcome;
+    if (outcome = empty_chunk(closed); outcome != Outcome::done) return outcome;
   }
   return Outcome::done;
 }
@@ -239,19 +239,19 @@ Outcome LodgeTree<Keys>::add_chunk(std::size_t place) {
 // P9, A10: flushes what the chunk's living records wait for, however cold its buffers are. Records
 // that only wait for the fence of another slot get it here.
 template <class Keys>
-Outcome LodgeTree<Keys>::empty_chunk(std::size_t chunk) {
+Outcome LodgeTree<Keys>::empty_chunk(const Log::Closed& closed) {
   log_.ready(base::thread_slot());
   bool tried = false;
-  for (unsigned round = 0; !log_.is_free(chunk); ++round) {
+  for (unsigned round = 0; !log_.is_empty(closed); ++round) {
     for (std::size_t i = 0; i < log_.records();) {
-      const Attempt is = force(log_.ref_of(chunk, i));
+      const Attempt is = force(log_.ref_of(closed.chunk, i));
       Outcome outcome = is.outcome;
       if (is.next == Next::done && outcome == Outcome::done) ++i;
       if (is.next == Next::grow) outcome = more_space(is.bytes, tried);
       if (outcome != Outcome::done) return outcome;
     }
     if (!log_.settle()) return Outcome::io_error;
-    if (!log_.is_free(chunk)) base::wait_a_little(round);  // for operations under way
+    if (!log_.is_empty(closed)) base::wait_a_little(round);  // for operations under way
   }
   return Outcome::done;
 }
