@@ -5,9 +5,15 @@
 
 #include <gtest/gtest.h>
 
+#include "arena.hpp"
 #include "cases.hpp"
+#include "recorder.hpp"
+#include "threads/explore.hpp"
+#include "threads/scheduler.hpp"
+#include "trees/lodgetree/log.hpp"
 #include "trees/lodgetree/plan.hpp"
 #include "trees/lodgetree/split.hpp"
+#include "trees/pool_state.hpp"
 
 namespace everleaf::crash {
 namespace {
@@ -212,6 +218,76 @@ TEST(LodgetreeSplit, Hotness) {
   EXPECT_EQ(ways_of(Heat{10, 50, 2}, SplitKind::reducing, 4), 2U);
   EXPECT_EQ(ways_of(Heat{10, 50, 4}, SplitKind::adding, 4), 4U);
   EXPECT_EQ(ways_of(Heat{10, 50, 3}, SplitKind::adding, 4), 4U);
+}
+
+// The first thread for so many of its steps, then the second to its end.
+class StopsFirst final : public Policy {
+ public:
+  explicit StopsFirst(unsigned steps) : left_(steps) {}
+  unsigned choose(std::uint64_t, unsigned, unsigned able) override {
+    const bool first = left_ != 0 || (able & 2U) == 0;
+    left_ -= left_ != 0 ? 1U : 0U;
+    return first && (able & 1U) != 0 ? 0U : 1U;
+  }
+
+ private:
+  unsigned left_;
+};
+
+// L1, L3: the last record of a full chunk dies. Before its thread frees the chunk, another one
+// closes it, takes it, fills it and closes it again: it is not free then.
+TEST(Lodgetree, TheLastRecordDiesWhileItsChunkIsTakenAgain) {
+  constexpr std::size_t kBytes = 256;
+  constexpr std::size_t kRecords = kBytes / sizeof(tree::lodgetree::Record);
+  constexpr std::size_t kCapacity = std::size_t{2} << 20;
+  take_slots(2);
+  for (unsigned steps = 0; steps < 12; ++steps) {
+    Arena arena(kCapacity, 2, {64, true});
+    Recorder recorder(arena);
+    Recorder::watch(&recorder);
+    {
+      PoolOptions options;
+      options.domain = Domain::memory;
+      options.emulate = true;
+      Pool pool =
+          PoolAccess::format(arena.base(0), pmem::kMinPoolBytes, kCapacity, options, &recorder)
+              .value();
+      tree::lodgetree::Log log(PoolAccess::state(pool).medium(), kBytes, 3, 1);
+      log.open({});
+      for (int i = 0; i < 3; ++i) {
+        log.prepare(PoolAccess::state(pool).heap().reserve(kBytes));
+        log.add();
+      }
+      std::uint64_t order = 0;
+      const auto append = [&] {
+        ++order;
+        return log.append(0, {order, order, order << 1, 0}, order);
+      };
+      EXPECT_TRUE(log.room(0));
+      std::vector<tree::lodgetree::Ref> old;
+      for (std::size_t i = 0; i < kRecords; ++i) old.push_back(append());
+      for (std::size_t i = 0; i + 1 < kRecords; ++i) log.die(old[i]);
+      std::map<tree::lodgetree::Ref, bool> living;
+      const std::vector<Scheduler::Body> bodies{[&] { log.die(old.back()); },
+                                                [&] {
+                                                  EXPECT_TRUE(log.room(0));
+                                                  for (std::size_t i = 0; i < kRecords; ++i)
+                                                    living[append()] = true;
+                                                  EXPECT_TRUE(log.room(0));
+                                                }};
+      Scheduler scheduler;
+      StopsFirst policy(steps);
+      EXPECT_EQ(scheduler.run(bodies, policy, 1'000'000).stuck, "");
+      // All the room that there is: nothing that lives is written over.
+      while (log.room(0)) {
+        const auto ref = append();
+        EXPECT_TRUE(living.emplace(ref, true).second) << "a living record, after " << steps;
+        if (::testing::Test::HasFailure()) break;
+      }
+      PoolAccess::state(pool).abandon();
+    }
+    Recorder::watch(nullptr);
+  }
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ TEST_P(NoMemory, LeavesNoLockTaken) {
         static_cast<void>(index.remove(Keys<K>::nth(n)));
         ASSERT_FALSE(index.find(Keys<K>::nth(n)));
       }
-      for (int i = 0; i < 20; ++i) {
+      for (int i = 0; i < 60; ++i) {  // enough for a node of buffers to be full
         std::vector<Entry<K>> entries;
         for (int each = 0; each < 5; ++each) entries.push_back({Keys<K>::nth(next++), 2});
         attempt([&] { return index.insert_all(entries); });

@@ -84,10 +84,15 @@ static_assert(sizeof(Record) == 32 && pmem::kLine % sizeof(Record) == 0);
 
 inline constexpr Word kRemoval = 1;
 inline constexpr unsigned kCountBits = 40;
+// Of a node in one session; half of what fits, so that replay has room above the last one.
+inline constexpr Word kMaxCount = (Word{1} << (kCountBits - 1)) - 1;
 inline constexpr Word kMaxSession = (Word{1} << 23) - 1;
 // Orders of a session begin here; an order is shifted by one in a record.
 [[nodiscard]] constexpr Word first_order(Word session) {
   return session << kCountBits;
+}
+[[nodiscard]] constexpr Word count_of(Word order) {
+  return order & ((Word{1} << kCountBits) - 1);
 }
 [[nodiscard]] constexpr Word session_of(Word order) {
   return order >> kCountBits;

@@ -22,7 +22,8 @@ Log::Log(pmem::Medium& medium, std::size_t chunk_bytes, std::size_t most_chunks,
       chunks_(std::make_unique<std::array<std::atomic<Chunk*>, kMaxChunks>>()),
       deferred_(std::make_unique<std::atomic<Deferred*>[]>(kMaxThreads)) {
   // Neither frees a chunk nor closes one may need memory.
-  free_.reserve(most_chunks);
+  free_.reserve(most_chunks);  // all memory is taken before records are
+  closed_.reserve(most_chunks);
 }
 
 Log::~Log() {
@@ -131,13 +132,16 @@ std::size_t Log::next_place() const {
   return count < most_ ? count : kMaxChunks;
 }
 
-void Log::add(Offset at) {
+void Log::prepare(Offset at) {
   const std::size_t words = (records_ + kWordBits - 1) / kWordBits;
-  auto chunk = std::make_unique<Chunk>(at, words);
-  chunk->dead = static_cast<std::uint32_t>(records_);
+  prepared_ = std::make_unique<Chunk>(at, words);
+  prepared_->dead = static_cast<std::uint32_t>(records_);
+}
+
+void Log::add() {
   const base::MutexGuard guard(mutex_);
   const std::size_t number = chunk_count_.load(std::memory_order_relaxed);
-  (*chunks_)[number].store(chunk.release(), std::memory_order_release);
+  (*chunks_)[number].store(prepared_.release(), std::memory_order_release);
   chunk_count_.store(number + 1, std::memory_order_release);
   free_.push_back(number);
 }
@@ -164,10 +168,11 @@ void Log::kill(std::size_t number, std::size_t index) {
   const std::uint64_t bit = std::uint64_t{1} << index % kWordBits;
   if ((chunk.dead_bits[index / kWordBits].fetch_or(bit) & bit) != 0) return;
   if (chunk.dead.fetch_add(1) + 1 != records_) return;
-  // The last one, which is why nobody else frees it. A current chunk is full: close() frees it.
+  // The last one. A current chunk is full: close() frees it. Whoever closes it may have done so by
+  // now, and it may be closed again, with other records: so all dead still, under the mutex.
   const base::MutexGuard guard(mutex_);
   const auto at = std::ranges::find(closed_, number);
-  if (at == closed_.end()) return;
+  if (at == closed_.end() || !is_free(number)) return;
   closed_.erase(at);
   free_.push_back(number);
 }

@@ -17,7 +17,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -60,8 +59,10 @@ class Log {
   [[nodiscard]] bool room(unsigned slot);
   // The place in the directory for one more chunk; kMaxChunks: no more are allowed.
   [[nodiscard]] std::size_t next_place() const;
-  // A chunk that the directory names.
-  void add(Offset chunk);
+  // A chunk, in two steps of one thread at a time: the first may throw bad_alloc, the second, when
+  // the directory names it, does not.
+  void prepare(Offset chunk);
+  void add();
   struct Closed {
     std::size_t chunk;
     std::uint64_t version;  // of the chunk: another one, and it is in use again
@@ -134,8 +135,9 @@ class Log {
   std::atomic<std::size_t> chunk_count_{0};
   std::unique_ptr<std::atomic<Deferred*>[]> deferred_;  // by slot
   mutable base::Mutex mutex_;                           // guards the next two; after a partition's
+  std::unique_ptr<Chunk> prepared_;
   std::vector<std::size_t> free_;
-  std::deque<std::size_t> closed_;
+  std::vector<std::size_t> closed_;
 };
 
 }  // namespace everleaf::tree::lodgetree

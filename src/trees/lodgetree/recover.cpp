@@ -21,7 +21,6 @@ std::unexpected<Error> failed() {
 // Fewer records are not worth a thread.
 constexpr std::size_t kRecordsOfThread = 4096;
 
-constexpr Word kCounts = (Word{1} << kCountBits) - 1;
 
 }  // namespace
 
@@ -33,6 +32,7 @@ Result<void> LodgeTree<Keys>::walk_leaf(Offset at, std::vector<Listed>& leaves) 
     return corrupt("a slot that is not there in a leaf", at);
   }
   if (session_of(here.stamp()) > session_) return corrupt("a stamp of a later session", at);
+  if (count_of(here.stamp()) > kMaxCount) return corrupt("an impossible stamp", at);
   last_order_ = std::max(last_order_, here.stamp());
   const Word low = here.low();
   Owned bound{};
@@ -114,7 +114,7 @@ Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, bool& torn) {
         torn = true;
         continue;
       }
-      if ((order >> 1 & kCounts) > kCounts / 2) return corrupt("an impossible order", at);
+      if (count_of(order >> 1) > kMaxCount) return corrupt("an impossible order", at);
       last_order_ = std::max(last_order_, order >> 1);
       found.push_back({log_.ref_of(chunk, i),
                        {pmem::load(&record.key), pmem::load(&record.value), order >> 1, 0},

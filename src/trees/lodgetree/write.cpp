@@ -82,6 +82,8 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::attempt(Key key, std::uint64_
   log_.ready(op.slot);
   if (!node.latch.try_lock(place.version)) return {Next::again};
   const base::Unlock unlock(node.latch);
+  if (count_of(node.sequence) >= kMaxCount)
+    return answer(Outcome::out_of_space);  // until it is opened
   if (!is_new && op.hit.pair != Node::kNoSlot) return supersede(node, op);
   if (direct && !is_new) return change_leaf(node, op);
   return add(node, op, record);
@@ -207,7 +209,11 @@ Outcome LodgeTree<Keys>::log_room(unsigned slot) {
       if (outcome != Outcome::out_of_space) return outcome;
     }
     Log::Closed closed{};
-    if (!log_.oldest(closed)) return outcome;
+    // None is closed: another thread has just made one of them free, or there is no log at all.
+    if (!log_.oldest(closed)) {
+      if (log_.room(slot)) break;
+      return outcome;
+    }
     if (outcome = empty_chunk(closed); outcome != Outcome::done) return outcome;
   }
   return Outcome::done;
@@ -223,6 +229,7 @@ Outcome LodgeTree<Keys>::add_chunk(std::size_t place) {
       return outcome;
     }
   }
+  log_.prepare(block.at());
   auto* const words = c_.medium.template at<Word>(block.at());
   for (std::size_t i = 0; i < options_.log / sizeof(Word); ++i) c_.medium.store(words + i, 0, 0);
   c_.medium.flush(words, options_.log);
@@ -231,7 +238,7 @@ Outcome LodgeTree<Keys>::add_chunk(std::size_t place) {
   c_.medium.store(named, block.at());
   c_.medium.flush(named, sizeof(Word));
   if (!c_.medium.fence()) return Outcome::io_error;  // P8
-  log_.add(block.at());
+  log_.add();
   block.keep();
   return Outcome::done;
 }
