@@ -114,7 +114,7 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 }
 
 // Wall time from the first start to the last end, histograms and mistakes of all threads.
-void merge_into(Measured& measured, std::span<const WorkerResult> results) {
+void merge_into(Measured& measured, const Job& job, std::span<const WorkerResult> results) {
   Clock::time_point begin = results[0].begin;
   Clock::time_point end = results[0].end;
   double wall_seconds = 0;
@@ -132,16 +132,23 @@ void merge_into(Measured& measured, std::span<const WorkerResult> results) {
     }
     measured.mistakes += result.mistakes;
     measured.refused = measured.refused || result.refused;
+    measured.stopped = measured.stopped || result.stopped;
+    measured.over_time.merge(result.over_time);
   }
-  measured.seconds = seconds_between(begin, end);
+  if (job.phase.whole_space) {
+    for (std::size_t i = 0; i < job.sequence.size(); ++i) {
+      measured.answers.push_back(results[i % job.threads].answers[i / job.threads]);
+    }
+  }
+  measured.work_seconds = seconds_between(begin, end);
   measured.cpu_share = std::min(cpu_seconds / wall_seconds, 1.0);
 }
 
 template <class K, class Store>
 class ContenderOf final : public Contender {
  public:
-  ContenderOf(Identity identity, Store store)
-      : identity_(std::move(identity)), store_(std::move(store)) {}
+  ContenderOf(Identity identity, std::size_t key_bytes, Store store)
+      : identity_(std::move(identity)), codec_(key_bytes), store_(std::move(store)) {}
 
   const Identity& identity() const override { return identity_; }
 
@@ -153,7 +160,7 @@ class ContenderOf final : public Contender {
     const Counters before = store_.counters();
     const EpochInfo epochs_before = store_.epochs();
     const Clock::time_point work_begin = Clock::now();
-    run_threads<K>(store_.face(), job, results);
+    run_threads<K>(store_.face(), codec_, job, results);
     const Clock::time_point sync_begin = Clock::now();
     const EpochInfo epochs_worked = store_.epochs();  // sync() steps the clock by itself
     const Outcome synced = job.phase.writes() ? store_.face().sync() : Outcome::done;
@@ -167,8 +174,8 @@ class ContenderOf final : public Contender {
       store_.note_growth(malloc_bytes() - malloc_before);
     }
     const Resident resident_after = resident_memory();
-    merge_into(measured, results);
-    measured.seconds += sync_seconds;
+    merge_into(measured, job, results);
+    measured.seconds = measured.work_seconds + sync_seconds;
     measured.resident = resident_after.bytes - resident_before.bytes;
     measured.resident_huge = resident_after.huge_bytes - resident_before.huge_bytes;
     if (synced != Outcome::done && !measured.refused) {
@@ -180,16 +187,17 @@ class ContenderOf final : public Contender {
     return measured;
   }
 
-  Audit audit(const KeySpace& keys, IdRange live) override {
-    return audit_contents<K>(store_.face(), keys, live);
+  Audit audit(const KeySpace& keys, const Live& live) override {
+    return audit_contents<K>(store_.face(), codec_, keys, live);
   }
 
   std::string audit_updates(const Job& job) override {
-    return bench::audit_updates<K>(store_.face(), job.sequence, job.kinds);
+    return bench::audit_updates<K>(store_.face(), codec_, job.sequence, job.kinds);
   }
 
  private:
   Identity identity_;
+  KeyCodec<K> codec_;
   Store store_;
 };
 
@@ -236,21 +244,22 @@ std::unique_ptr<Contender> make_tree(const IndexChoice& choice, const Plan& plan
   const std::string spec = index.info().spec;
   Identity identity{choice.name, spec, pool->info().domain, true, is_buffered(spec)};
   return std::make_unique<ContenderOf<K, TreeStore<K>>>(
-      std::move(identity), TreeStore<K>(file, *std::move(pool), std::move(index)));
+      std::move(identity), plan.key_bytes, TreeStore<K>(file, *std::move(pool), std::move(index)));
 }
 
 template <class K, class Map>
-std::unique_ptr<Contender> make_rival(const IndexChoice& choice) {
+std::unique_ptr<Contender> make_rival(const IndexChoice& choice, const Plan& plan) {
   const DomainChoice domain{Domain::volatile_, false, "ordinary memory"};
   return std::make_unique<ContenderOf<K, RivalStore<K, Map>>>(
-      Identity{choice.name, choice.name, domain, false, false}, RivalStore<K, Map>());
+      Identity{choice.name, choice.name, domain, false, false}, plan.key_bytes,
+      RivalStore<K, Map>());
 }
 
 template <class K>
 std::unique_ptr<Contender> make(const IndexChoice& choice, const Plan& plan, Scratch* scratch) {
   if (!choice.rival) return make_tree<K>(choice, plan, scratch);
-  if (*choice.rival == Rival::absl_btree) return make_rival<K, AbslBtree<K>>(choice);
-  return make_rival<K, StdMap<K>>(choice);
+  if (*choice.rival == Rival::absl_btree) return make_rival<K, AbslBtree<K>>(choice, plan);
+  return make_rival<K, StdMap<K>>(choice, plan);
 }
 
 }  // namespace

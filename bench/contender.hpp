@@ -56,6 +56,10 @@ struct Measured {
   std::uint64_t pool_bytes = 0;    // of the index after the phase
   std::uint64_t dram_bytes = 0;
   std::vector<Figure> figures;
+  OverTime over_time;
+  double work_seconds = 0;            // `seconds` without the sync()
+  std::vector<std::uint8_t> answers;  // of phases with whole_space: operation i was done
+  bool stopped = false;               // by an interrupt: not all operations were done
 };
 
 struct Identity {
@@ -71,7 +75,7 @@ class Contender {
   virtual ~Contender() = default;
   virtual const Identity& identity() const = 0;
   virtual Measured run(const Job& job) = 0;
-  virtual Audit audit(const KeySpace& keys, IdRange live) = 0;
+  virtual Audit audit(const KeySpace& keys, const Live& live) = 0;
   virtual std::string audit_updates(const Job& job) = 0;
 };
 

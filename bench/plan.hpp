@@ -16,37 +16,60 @@
 
 namespace everleaf::bench {
 
+struct Distribution {
+  enum class Kind : std::uint8_t { uniform, zipf, latest, ascending, descending, hotspot };
+  Kind kind = Kind::uniform;
+  double exponent = 0;  // of zipf and latest
+  std::string text = "uniform";
+  unsigned hot_records = 0;  // of hotspot, in percent: so many of the records
+  unsigned hot_ops = 0;      // take so many of the operations
+  bool operator==(const Distribution&) const = default;
+};
+
 // Operations of one kind, or a mix of them.
 struct Phase {
-  enum class Kind : std::uint8_t { load, find, update, insert, scan, remove, mix };
-  static constexpr std::size_t kKinds = 6;  // of operations
-  static constexpr std::array<std::string_view, kKinds> kNames = {"load",   "find", "update",
-                                                                  "insert", "scan", "remove"};
+  enum class Kind : std::uint8_t {
+    load,
+    find,
+    update,
+    insert,
+    scan,
+    remove,
+    upsert,
+    modify,  // find, and then update
+    mix
+  };
+  static constexpr std::size_t kKinds = 8;  // of operations
+  static constexpr std::array<std::string_view, kKinds> kNames = {
+      "load", "find", "update", "insert", "scan", "remove", "upsert", "modify"};
 
   Kind kind;
   std::string text;                           // as it is asked for
   std::array<unsigned, kKinds> percent = {};  // of the operations, by kind
+  // What only named workloads have (workloads/named.cpp):
+  std::optional<Distribution> distribution = {};  // nullopt: --distribution
+  bool varied_scans = false;                      // 1 to --scan-length entries, each equally likely
+  bool whole_space = false;  // keys that may be there or not: the live records and as many others
 
   // All operations of one kind, not mix.
   Phase(Kind k) : kind(k), text(kNames[static_cast<std::size_t>(k)]) {
     percent[static_cast<std::size_t>(k)] = 100;
   }
-  // "mix:find=80:update=20" after it was parsed.
+  // "mix:find=80:update=20" after it was parsed, or a named workload.
   Phase(std::string mix_text, const std::array<unsigned, kKinds>& shares)
       : kind(Kind::mix), text(std::move(mix_text)), percent(shares) {}
 
   [[nodiscard]] bool has(Kind k) const { return percent[static_cast<std::size_t>(k)] > 0; }
+  static bool overwrites(Kind k) {
+    return k == Kind::update || k == Kind::upsert || k == Kind::modify;
+  }
+  [[nodiscard]] bool overwrites() const {
+    return has(Kind::update) || has(Kind::upsert) || has(Kind::modify);
+  }
   [[nodiscard]] bool writes() const {
-    return has(Kind::load) || has(Kind::update) || has(Kind::insert) || has(Kind::remove);
+    return has(Kind::load) || has(Kind::insert) || has(Kind::remove) || overwrites();
   }
   bool operator==(const Phase&) const = default;
-};
-
-struct Distribution {
-  enum class Kind : std::uint8_t { uniform, zipf, latest, ascending, descending };
-  Kind kind = Kind::uniform;
-  double exponent = 0;  // of zipf and latest
-  std::string text = "uniform";
 };
 
 // The volatile maps that run beside the trees.
@@ -67,8 +90,8 @@ inline bool takes_part(const IndexChoice& choice, unsigned threads) {
 struct Arguments {
   std::string index;
   std::string workload = "load,find,update,insert,scan,remove";
-  std::uint64_t records = 1'000'000;
-  std::uint64_t ops = 0;  // 0: as many as records
+  std::optional<std::uint64_t> records;  // nullopt: what a named workload has, else 1,000,000
+  std::uint64_t ops = 0;                 // 0: as many as records
   std::string threads = "1";
   std::string distribution = "uniform";
   std::string domain;
@@ -77,8 +100,9 @@ struct Arguments {
   std::string dir;
   std::uint64_t repeat = 3;
   std::string json;
-  std::string keys = "u64";
+  std::string keys = "u64";  // bytes:N, bytes
   std::uint64_t scan_length = 100;
+  std::uint64_t latency_every = 64;
   std::uint64_t seed = 1;
   bool split = false;
   bool recovery = false;
@@ -98,14 +122,24 @@ struct Plan {
   unsigned repeat = 1;
   std::string json;  // empty: no file
   KeyType keys = KeyType::u64;
+  std::string keys_text = "u64";  // as it is asked for
+  std::size_t key_bytes = 8;
   std::size_t scan_length = 100;
+  unsigned latency_every = 64;  // one operation in so many is timed by itself
   std::uint64_t seed = 1;
 };
+
+// A phase of so few operations is not made for throughput: each is timed.
+inline constexpr std::uint64_t kTimeAllUpTo = 10'000;
 
 // Throws Failure with kExitUsage and a sentence that names what is wrong and what there is.
 Plan make_plan(const Arguments& arguments);
 
 Distribution parse_distribution(std::string_view text);
+
+inline const Distribution& distribution_of(const Plan& plan, const Phase& phase) {
+  return phase.distribution ? *phase.distribution : plan.distribution;
+}
 
 // Operations of a phase that meets `live` records, by kind. Unique keys limit `remove`; those of a
 // mix add up to --ops, each within one of its percentage.
