@@ -4,16 +4,25 @@
 #include <cerrno>
 #include <fstream>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <malloc.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 
+#include "compare/lsm_map.hpp"
 #include "compare/ordered_map.hpp"
 #include "failure.hpp"
+
+#ifdef EVERLEAF_BENCH_LMDB
+#include "compare/lmdb_map.hpp"
+#endif
 
 namespace everleaf::bench {
 namespace {
@@ -52,6 +61,17 @@ Counters difference(const Counters& after, const Counters& before) {
           after.fences - before.fences};
 }
 
+// What an index leaves in the scratch directory.
+struct File {
+  std::filesystem::path path;  // empty: anonymous
+  File(std::filesystem::path p) : path(std::move(p)) {}
+  File(File&& other) noexcept : path(std::exchange(other.path, {})) {}
+  ~File() {
+    std::error_code ignored;
+    if (!path.empty()) std::filesystem::remove_all(path, ignored);
+  }
+};
+
 // A tree and its pool. Members in this order: the index goes first, then the pool, then the file.
 template <class K>
 class TreeStore {
@@ -75,16 +95,6 @@ class TreeStore {
   }
 
  private:
-  struct File {
-    std::filesystem::path path;  // empty: anonymous
-    File(std::filesystem::path p) : path(std::move(p)) {}
-    File(File&& other) noexcept : path(std::exchange(other.path, {})) {}
-    ~File() {
-      std::error_code ignored;
-      if (!path.empty()) std::filesystem::remove(path, ignored);
-    }
-  };
-
   File file_;
   Pool pool_;
   Index<K> index_;
@@ -107,6 +117,37 @@ class RivalStore {
  private:
   OrderedMap<K, Map> map_;
   std::int64_t grown_ = 0;
+};
+
+// Blocks of all files in a directory. They come and go while a rival works in the background.
+std::uint64_t disk_bytes(const std::filesystem::path& dir) {
+  constexpr std::uint64_t kBlock = 512;  // of st_blocks, whatever the file system's are
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    struct stat info {};
+    if (::stat(entry.path().c_str(), &info) == 0) {
+      bytes += kBlock * static_cast<std::uint64_t>(info.st_blocks);
+    }
+  }
+  return bytes;
+}
+
+// A rival in files. What it keeps in DRAM is not told from the page cache and its threads' buffers.
+template <class Map>
+class FileStore {
+ public:
+  FileStore(const std::filesystem::path& dir, bool syncs)
+      : file_{dir}, map_(std::make_unique<Map>(dir, syncs)) {}
+
+  Map& face() { return *map_; }
+  Counters counters() const { return {}; }
+  EpochInfo epochs() const { return {}; }
+  void memory_into(Measured& measured) const { measured.pool_bytes = disk_bytes(file_.path); }
+
+ private:
+  File file_;
+  std::unique_ptr<Map> map_;
 };
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -251,15 +292,56 @@ template <class K, class Map>
 std::unique_ptr<Contender> make_rival(const IndexChoice& choice, const Plan& plan) {
   const DomainChoice domain{Domain::volatile_, false, "ordinary memory"};
   return std::make_unique<ContenderOf<K, RivalStore<K, Map>>>(
-      Identity{choice.name, choice.name, domain, false, false}, plan.key_bytes,
+      Identity{choice.name, choice.name, domain, false, false, true}, plan.key_bytes,
       RivalStore<K, Map>());
 }
+
+#if defined(EVERLEAF_BENCH_LMDB) || defined(EVERLEAF_BENCH_ROCKSDB) || \
+    defined(EVERLEAF_BENCH_LEVELDB)
+// What an acknowledged write of the rival survives in `dir`.
+DomainChoice domain_of(const RivalInfo& rival, const std::filesystem::path& dir) {
+  struct statfs info {};
+  const bool is_memory = ::statfs(dir.c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC;
+  return {rival.syncs && !is_memory ? Domain::disk : Domain::process, false,
+          fmt::format("{}{}", rival.durability, is_memory ? "; tmpfs: gone with the power" : "")};
+}
+
+template <class K, class Map>
+std::unique_ptr<Contender> make_stored(const IndexChoice& choice, const Plan& plan,
+                                       Scratch* scratch) {
+  const RivalInfo& rival = info_of(*choice.rival);
+  return std::make_unique<ContenderOf<K, FileStore<Map>>>(
+      Identity{choice.name, choice.name, domain_of(rival, plan.dir)}, plan.key_bytes,
+      FileStore<Map>(scratch->new_file(), rival.syncs));
+}
+#endif
 
 template <class K>
 std::unique_ptr<Contender> make(const IndexChoice& choice, const Plan& plan, Scratch* scratch) {
   if (!choice.rival) return make_tree<K>(choice, plan, scratch);
-  if (*choice.rival == Rival::absl_btree) return make_rival<K, AbslBtree<K>>(choice, plan);
-  return make_rival<K, StdMap<K>>(choice, plan);
+  switch (*choice.rival) {
+    case Rival::absl_btree:
+      return make_rival<K, AbslBtree<K>>(choice, plan);
+    case Rival::std_map:
+      return make_rival<K, StdMap<K>>(choice, plan);
+#ifdef EVERLEAF_BENCH_LMDB
+    case Rival::lmdb_sync:
+    case Rival::lmdb_nosync:
+      return make_stored<K, LmdbMap<K>>(choice, plan, scratch);
+#endif
+#ifdef EVERLEAF_BENCH_ROCKSDB
+    case Rival::rocksdb_sync:
+    case Rival::rocksdb_nosync:
+      return make_stored<K, LsmMap<K, RocksDb>>(choice, plan, scratch);
+#endif
+#ifdef EVERLEAF_BENCH_LEVELDB
+    case Rival::leveldb_sync:
+    case Rival::leveldb_nosync:
+      return make_stored<K, LsmMap<K, LevelDb>>(choice, plan, scratch);
+#endif
+    default:
+      throw std::logic_error("a rival that is not built is refused with the command line");
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One index under test, whatever it is: a tree in its own pool, or a volatile rival.
+// One index under test, whatever it is: a tree in its own pool, a rival in memory or in files.
 #pragma once
 
 #include <algorithm>
@@ -68,6 +68,7 @@ struct Identity {
   DomainChoice domain;
   bool persistent = false;  // a tree: the counters mean something
   bool buffered = false;    // a tree with epochs
+  bool in_dram = false;     // a rival that is nowhere else
 };
 
 class Contender {
@@ -87,7 +88,8 @@ std::unique_ptr<Contender> make_contender(const IndexChoice& choice, const Plan&
 void check_specs(const Plan& plan);
 
 inline bool needs_file(const Plan& plan, const IndexChoice& choice) {
-  return !choice.rival && plan.domain != Domain::volatile_;
+  if (choice.rival) return info_of(*choice.rival).stored;
+  return plan.domain != Domain::volatile_;
 }
 
 }  // namespace everleaf::bench

@@ -25,9 +25,12 @@ namespace everleaf::bench {
 namespace {
 
 void declare_options(CLI::App& app, Arguments& arguments) {
-  app.add_option("--index", arguments.index,
-                 "Comma-separated: specs of trees (wbtree:node=512), absl-btree, std-map; "
-                 "default: every tree and absl-btree");
+  app.add_option(
+      "--index", arguments.index,
+      "Comma-separated: specs of trees (wbtree:node=512), maps in memory (absl-btree, "
+      "std-map), stores in files (lmdb, rocksdb or leveldb with -sync: each write waits "
+      "for the device, or with -nosync: left to the page cache); default: every tree and "
+      "absl-btree");
   app.add_option(
          "--workload", arguments.workload,
          "Comma-separated phases, run in this order on the same index; load comes first. "
@@ -54,9 +57,10 @@ void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--epoch", arguments.epoch,
                  "Buffered trees: length of an epoch, 1us to 10s, for example 5ms; 0: only sync "
                  "steps; default: 50ms");
-  app.add_option("--dir", arguments.dir,
-                 "Where the pools go, removed afterwards; default: /dev/shm, else the system's "
-                 "temporary directory");
+  app.add_option(
+      "--dir", arguments.dir,
+      "Where the pools and stores go, removed afterwards; default: /dev/shm, else the system's "
+      "temporary directory");
   app.add_option("--repeat", arguments.repeat, "Rounds, each with new indexes")
       ->capture_default_str();
   app.add_option("--json", arguments.json, "Write the rows to this file, too");

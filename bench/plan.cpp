@@ -45,9 +45,13 @@ std::vector<std::string> split_list(std::string_view text, std::string_view opti
 }
 
 IndexChoice parse_index(const std::string& name) {
-  const auto rival = std::ranges::find(kRivalNames, name);
-  if (rival != kRivalNames.end()) {
-    return {name, static_cast<Rival>(std::distance(kRivalNames.begin(), rival))};
+  const auto rival = std::ranges::find(kRivals, name, &RivalInfo::name);
+  if (rival != kRivals.end()) {
+    if (!rival->built) {
+      refuse(fmt::format("--index: {} is not in this program, which was built without {}", name,
+                         rival->package));
+    }
+    return {name, static_cast<Rival>(std::distance(kRivals.begin(), rival))};
   }
   const std::string_view tree = std::string_view(name).substr(0, name.find(':'));
   std::vector<std::string_view> known;
@@ -55,7 +59,7 @@ IndexChoice parse_index(const std::string& name) {
     if (info.name == tree) return {name, std::nullopt};
     known.push_back(info.name);
   }
-  known.insert(known.end(), kRivalNames.begin(), kRivalNames.end());
+  for (const RivalInfo& info : kRivals) known.push_back(info.name);
   refuse(fmt::format("unknown index '{}'; there are: {}", tree, fmt::join(known, ", ")));
 }
 
@@ -63,7 +67,7 @@ std::vector<IndexChoice> parse_indexes(const std::string& text) {
   std::vector<IndexChoice> indexes;
   if (text.empty()) {
     for (const TreeInfo& info : trees()) indexes.push_back({std::string(info.name), std::nullopt});
-    indexes.push_back({std::string(kRivalNames[0]), Rival::absl_btree});
+    indexes.push_back({std::string(info_of(Rival::absl_btree).name), Rival::absl_btree});
     return indexes;
   }
   for (const std::string& name : split_list(text, "--index")) indexes.push_back(parse_index(name));

@@ -72,18 +72,69 @@ struct Phase {
   bool operator==(const Phase&) const = default;
 };
 
-// The volatile maps that run beside the trees.
-enum class Rival : std::uint8_t { absl_btree, std_map };
-inline constexpr std::array<std::string_view, 2> kRivalNames = {"absl-btree", "std-map"};
+// What runs beside the trees: maps in memory, and stores in files.
+enum class Rival : std::uint8_t {
+  absl_btree,
+  std_map,
+  lmdb_sync,
+  lmdb_nosync,
+  rocksdb_sync,
+  rocksdb_nosync,
+  leveldb_sync,
+  leveldb_nosync,
+};
+
+#ifdef EVERLEAF_BENCH_LMDB
+inline constexpr bool kHasLmdb = true;
+#else
+inline constexpr bool kHasLmdb = false;
+#endif
+#ifdef EVERLEAF_BENCH_ROCKSDB
+inline constexpr bool kHasRocksdb = true;
+#else
+inline constexpr bool kHasRocksdb = false;
+#endif
+#ifdef EVERLEAF_BENCH_LEVELDB
+inline constexpr bool kHasLeveldb = true;
+#else
+inline constexpr bool kHasLeveldb = false;
+#endif
+
+struct RivalInfo {
+  std::string_view name;
+  std::string_view package;  // Debian's, that this program must have been built with
+  bool built = true;         // it was
+  bool stored = false;       // in files, and thread-safe; otherwise volatile and not thread-safe
+  bool syncs = false;        // a write returns when it is on the device
+  std::string_view durability = {};  // of a stored one
+};
+
+// In the order of Rival.
+inline constexpr std::array<RivalInfo, 8> kRivals = {{
+    {"absl-btree", "libabsl-dev"},
+    {"std-map", ""},
+    {"lmdb-sync", "liblmdb-dev", kHasLmdb, true, true, "each write is a transaction and fdatasync"},
+    {"lmdb-nosync", "liblmdb-dev", kHasLmdb, true, false,
+     "MDB_NOSYNC: each write is a transaction in the page cache, a power loss may break the file"},
+    {"rocksdb-sync", "librocksdb-dev", kHasRocksdb, true, true, "the log is synced at each write"},
+    {"rocksdb-nosync", "librocksdb-dev", kHasRocksdb, true, false,
+     "the log is left to the page cache, a power loss takes the latest writes"},
+    {"leveldb-sync", "libleveldb-dev", kHasLeveldb, true, true, "the log is synced at each write"},
+    {"leveldb-nosync", "libleveldb-dev", kHasLeveldb, true, false,
+     "the log is left to the page cache, a power loss takes the latest writes"},
+}};
+inline constexpr const RivalInfo& info_of(Rival rival) {
+  return kRivals[static_cast<std::size_t>(rival)];
+}
 
 struct IndexChoice {
   std::string name;            // as it was asked for
   std::optional<Rival> rival;  // otherwise `name` is the spec of a tree
 };
 
-// Rivals are not thread-safe: they take part with one thread only.
+// Volatile rivals are not thread-safe: they take part with one thread only.
 inline bool takes_part(const IndexChoice& choice, unsigned threads) {
-  return !choice.rival || threads == 1;
+  return !choice.rival || info_of(*choice.rival).stored || threads == 1;
 }
 
 // The command line as text. Empty lists stand for their defaults.

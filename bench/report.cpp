@@ -104,6 +104,15 @@ std::optional<double> mean_epoch_ns(const EpochShare& epochs) {
   return 1e9 * epochs.seconds / static_cast<double>(epochs.steps);
 }
 
+// What an acknowledged write outlives.
+std::string survives(const Identity& identity) {
+  const Domain domain = identity.domain.domain;
+  if (domain == Domain::volatile_) return "nothing";
+  return fmt::format("{}{}{}", domain == Domain::process ? "kill" : "power loss",
+                     identity.domain.emulated ? " (emulated)" : "",
+                     identity.buffered ? ", 2 epochs late" : "");
+}
+
 // Null but for buffered trees.
 void add_epochs(Json& json, const Row& row, const Plan& plan) {
   const EpochShare& epochs = row.epochs;
@@ -154,6 +163,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["scan_length"] = plan.scan_length;
   json["seed"] = plan.seed;
   json["domain"] = to_string(row.identity.domain.domain);
+  json["survives"] = survives(row.identity);
   json["emulated"] = row.identity.domain.emulated;
   json["huge_pages"] = rounded(huge_share(row));
   json["mops"] = median(row.mops);
@@ -185,7 +195,9 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   add_split(json, row);
   add_over_time(json, row);
   json["pool_bytes_per_key"] = rounded(row.pool_bytes_per_key);
-  json["dram_bytes_per_key"] = rounded(row.dram_bytes_per_key);
+  json["dram_bytes_per_key"] = row.identity.persistent || row.identity.in_dram
+                                   ? Json(rounded(row.dram_bytes_per_key))
+                                   : Json(nullptr);
   json["tree"] = row.identity.persistent ? Json::object() : Json(nullptr);
   for (const Figure& figure : row.figures) {
     json["tree"][figure.name] =
@@ -233,14 +245,17 @@ std::vector<std::string> table_line(const Row& row, const std::vector<Row>& rows
           counter_text(row.counters.flushes, row),
           counter_text(row.counters.fences, row),
           counter_text(row.counters.bytes_written / 8, row),
-          fmt::format("{:.1f}", row.pool_bytes_per_key),
-          fmt::format("{:.1f}", row.dram_bytes_per_key)};
+          row.identity.in_dram ? "-" : fmt::format("{:.1f}", row.pool_bytes_per_key),
+          row.identity.persistent || row.identity.in_dram
+              ? fmt::format("{:.1f}", row.dram_bytes_per_key)
+              : "-",
+          survives(row.identity)};
 }
 
-constexpr std::array<std::string_view, 19> kTitles = {
+constexpr std::array<std::string_view, 20> kTitles = {
     "phase",    "thr",      "index",    "Mops",       "range",      "cpu %",      "rival x",
     "1 thr x",  "p50 ns",   "p99 ns",   "p99.9 ns",   "p99.999 ns", "slow100 ns", "max ns",
-    "flush/op", "fence/op", "words/op", "pool B/key", "dram B/key"};
+    "flush/op", "fence/op", "words/op", "pool B/key", "dram B/key", "survives"};
 // Behind them with --split.
 constexpr std::array<std::string_view, 5> kSplitTitles = {"traversal %", "leaf %", "pmwcas %",
                                                           "flush %", "update %"};
@@ -254,7 +269,7 @@ std::string align(const std::vector<std::vector<std::string>>& lines) {
   std::string text;
   for (const auto& line : lines) {
     for (std::size_t i = 0; i < line.size(); ++i) {
-      const bool is_text = i == 0 || i == 2;
+      const bool is_text = i == 0 || i == 2 || i + 1 == kTitles.size();
       text += is_text ? fmt::format("{:<{}}", line[i], widths[i])
                       : fmt::format("{:>{}}", line[i], widths[i]);
       text += i + 1 < line.size() ? "  " : "\n";
@@ -313,10 +328,12 @@ std::string describe_indexes(const Plan& plan, const std::vector<Row>& rows) {
       text += fmt::format("{}: left out{}\n", choice.name, note);
       continue;
     }
-    const auto& [name, spec, domain, persistent, buffered] = row->identity;
-    text += fmt::format("{}: domain {}{} ({}), {:.0f} % of its memory in huge pages{}\n", spec,
-                        to_string(domain.domain), domain.emulated ? ", emulated" : "",
-                        domain.reason, 100 * huge_share(*row), note);
+    const Identity& identity = row->identity;
+    const DomainChoice& domain = identity.domain;
+    text +=
+        fmt::format("{}: domain {}{} ({}), {:.0f} % of its memory in huge pages{}\n", identity.spec,
+                    to_string(domain.domain), domain.emulated ? ", emulated" : "", domain.reason,
+                    100 * huge_share(*row), note);
     text += describe_epochs(plan, rows, column);
   }
   return text;

@@ -19,7 +19,8 @@ PROGRAM = sys.argv.pop(1)
 SHARES = ["share_traversal", "share_leaf", "share_words", "share_flush", "share_update"]
 PHASES = ["load", "find", "update", "insert", "scan", "remove"]
 ROW_FIELDS = """
-    index spec phase threads records ops repeat distribution keys scan_length seed domain emulated
+    index spec phase threads records ops repeat distribution keys scan_length seed domain survives
+    emulated
     huge_pages mops mops_min mops_max cpu_share rival ratio_to_first_rival ratio_min ratio_max
     ratio_to_one_thread p50_ns p90_ns p99_ns p999_ns p9999_ns p99999_ns max_ns slowest100_ns
     over_time latency_every latency_samples flushes_per_op fences_per_op words_per_op heap_words_per_op epoch_ns
@@ -28,6 +29,7 @@ ROW_FIELDS = """
     pool_bytes_per_key dram_bytes_per_key tree""".split()
 
 
+STORED = [f"{name}-{how}" for name in ("lmdb", "rocksdb", "leveldb") for how in ("sync", "nosync")]
 NAMED = ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f", "bz-read-only",
          "bz-read-mostly", "bz-read-heavy", "bz-balanced", "pb-mix", "lodge-insert", "lodge-search",
          "lodge-1-1", "lodge-1-2"]
@@ -92,9 +94,13 @@ class Program(unittest.TestCase):
         self.assertEqual(row["latency_samples"], row["ops"] * row["repeat"])
         self.assertTrue(0 <= row["huge_pages"] <= 1)
         self.assertTrue(0 < row["cpu_share"] <= 1)
-        rival = row["index"] in ("absl-btree", "std-map")
+        in_dram = row["index"] in ("absl-btree", "std-map")
+        stored = row["index"] in STORED
+        rival = in_dram or stored
         self.assertEqual(row["flushes_per_op"] is None, rival)
-        self.assertEqual(row["domain"] == "volatile", rival)
+        self.assertEqual(row["domain"] == "volatile", in_dram)
+        self.assertEqual(row["survives"] == "nothing", in_dram)
+        self.assertEqual(row["dram_bytes_per_key"] is None, stored)
         for name in ("epoch_ns", "epoch_steps", "lines_per_op"):
             self.assertEqual(row[name] is None, row["index"] != "bdtree")
         self.assertEqual(row["tree"] is None, rival)
@@ -102,9 +108,9 @@ class Program(unittest.TestCase):
             visits = row["tree"]["wrong_child_visits"]
             self.assertTrue(0 <= visits["change"] <= visits["now"])
             self.assertAlmostEqual(visits["per_op"], visits["change"] / row["ops"])
-        memory = "dram_bytes_per_key" if rival else "pool_bytes_per_key"
+        memory = "dram_bytes_per_key" if in_dram else "pool_bytes_per_key"
         self.assertGreater(row[memory], 0)
-        if row["threads"] == 1:
+        if row["threads"] == 1 and not stored:
             self.assertEqual(row["rival"], "absl-btree")
             self.assertTrue(row["ratio_min"] <= row["ratio_to_first_rival"] <= row["ratio_max"])
             self.assertEqual(row["ratio_to_one_thread"], 1)
@@ -177,6 +183,40 @@ class Program(unittest.TestCase):
             distributions = {r["phase"]: r["distribution"] for r in rows}
             self.assertEqual(distributions["ycsb-a"], "zipf:0.99")
             self.assertEqual(distributions["bz-balanced"], "uniform")
+
+    def built_rivals(self):
+        """Those in files that the program has; it refuses the others and names their package."""
+        built = []
+        for index in STORED:
+            done = self.run_program("--index", index, "--records", "10", "--dir", self.dir)
+            if done.returncode != 0:
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(f"lib{index.split('-')[0]}-dev", done.stderr)
+                continue
+            built.append(index)
+        return built
+
+    def test_rivals_in_files(self):
+        built = self.built_rivals()
+        if not built:
+            self.skipTest("the program was built without them")
+        for keys in ("u64", "bytes:8", "bytes:128"):
+            workloads = PHASES + NAMED + WHOLE_SPACE[:4]
+            rows, table = self.measure("--index", ",".join(built), "--records", "300", "--ops",
+                                       "200", "--workload", ",".join(workloads), "--threads",
+                                       "1,2", "--repeat", "1", "--keys", keys)
+            self.assertEqual([(r["threads"], r["phase"], r["index"]) for r in rows],
+                             [(threads, phase, index) for threads in (1, 2)
+                              for phase in workloads for index in built])
+            for row in rows:
+                with self.subTest(keys=keys, index=row["index"], phase=row["phase"]):
+                    self.check_row(row, 300, 200)
+                    self.assertEqual(row["rival"], built[0])
+                    self.assertIn(row["survives"], ("kill", "power loss"))
+                    if row["index"].endswith("-nosync"):
+                        self.assertEqual(row["domain"], "process")
+            for index in built:
+                self.assertIn(f"{index}: domain ", table)
 
     def test_latency_of_every_operation(self):
         for every in (1, 64):
@@ -351,7 +391,9 @@ class Program(unittest.TestCase):
 
     def test_io_is_3(self):
         absent = os.path.join(self.dir, "absent")
+        rivals = self.built_rivals()
         for arguments in (["--index", "wbtree", "--dir", absent],
+                          *(["--index", rival, "--dir", absent] for rival in rivals),
                           ["--index", "std-map", "--json", os.path.join(absent, "rows.json")]):
             with self.subTest(arguments=arguments):
                 done = self.run_program("--records", "100", *arguments)

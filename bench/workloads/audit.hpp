@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "compare/session.hpp"
 #include "plan.hpp"
 #include "workloads/keys.hpp"
 
@@ -35,9 +36,10 @@ inline std::optional<std::string> successor(const std::string& key) {
 // Walks the whole index in batches: keys ascending, every key that of a live record with its value,
 // as many as there are live records. So nothing is missing, foreign, or there twice.
 template <class K, class Store>
-Audit audit_contents(Store& store, const KeyCodec<K>& codec, const KeySpace& keys,
+Audit audit_contents(Store& index, const KeyCodec<K>& codec, const KeySpace& keys,
                      const Live& live) {
   constexpr std::size_t kBatch = 1000;
+  auto&& store = session_of(index, false);
   Audit audit;
   std::vector<Entry<K>> batch;
   std::uint64_t seen = 0;
@@ -72,9 +74,10 @@ Audit audit_contents(Store& store, const KeyCodec<K>& codec, const KeySpace& key
 // After updates: the first keys of the sequence that were updated have the new value, not only a
 // right one. `kinds` as in Sequence.
 template <class K, class Store>
-std::string audit_updates(Store& store, KeyCodec<K> key, std::span<const std::uint64_t> sequence,
+std::string audit_updates(Store& index, KeyCodec<K> key, std::span<const std::uint64_t> sequence,
                           std::span<const Phase::Kind> kinds) {
   constexpr std::size_t kMost = 100'000;
+  auto&& store = session_of(index, false);
   std::size_t seen = 0;
   for (std::size_t i = 0; i < sequence.size() && seen < kMost; ++i) {
     if (!kinds.empty() && !Phase::overwrites(kinds[i])) continue;

@@ -21,6 +21,7 @@
 
 #include <time.h>
 
+#include "compare/session.hpp"
 #include "histogram.hpp"
 #include "interrupt.hpp"
 #include "plan.hpp"
@@ -265,9 +266,10 @@ void work_on_mix(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
   });
 }
 
-// What `thread` does in the phase. Store has the face of Index<K>.
+// What `thread` does in the phase. Store has the face of Index<K>, or sessions that have it.
 template <class K, class Store>
-void work(Store& store, KeyCodec<K> key, const Job& job, unsigned thread, WorkerResult& result) {
+void work(Store& index, KeyCodec<K> key, const Job& job, unsigned thread, WorkerResult& result) {
+  auto&& store = session_of(index, job.phase.whole_space);
   const std::uint64_t* const keys = job.sequence.data();
   std::vector<Entry<K>> entries;
   if (job.phase.has(Phase::Kind::scan)) entries.reserve(job.scan_length);
