@@ -194,7 +194,7 @@ std::vector<RecoveryRow> measure_recovery(const Plan& plan) {
     }
   }
   if (rows.empty())
-    throw Failure(kExitUsage, "--recovery: no tree; rivals have nothing to recover");
+    throw Failure(kExitUsage, "--recovery: no tree; rivals are left out");
   return rows;
 }
 

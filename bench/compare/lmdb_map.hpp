@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <vector>
 
@@ -27,25 +29,25 @@ class LmdbMap {
   LmdbMap(const std::filesystem::path& dir, bool syncs) {
     constexpr std::size_t kAddresses = std::size_t{1} << 40;  // reserved, not used
     constexpr unsigned kReaders = 2048;
-    std::filesystem::create_directory(dir);
-    must(mdb_env_create(&env_), dir);
-    must(mdb_env_set_mapsize(env_, kAddresses), dir);
-    must(mdb_env_set_maxreaders(env_, kReaders), dir);
-    must(mdb_env_open(env_, dir.c_str(), MDB_NOTLS | (syncs ? 0U : unsigned{MDB_NOSYNC}), 0600),
+    std::error_code error;
+    if (!std::filesystem::create_directory(dir, error)) must(error.value(), dir);
+    MDB_env* env = nullptr;
+    must(mdb_env_create(&env), dir);
+    env_.reset(env);
+    must(mdb_env_set_mapsize(env, kAddresses), dir);
+    must(mdb_env_set_maxreaders(env, kReaders), dir);
+    must(mdb_env_open(env, dir.c_str(), MDB_NOTLS | (syncs ? 0U : unsigned{MDB_NOSYNC}), 0600),
          dir);
     MDB_txn* txn = nullptr;
-    must(mdb_txn_begin(env_, nullptr, 0, &txn), dir);
+    must(mdb_txn_begin(env, nullptr, 0, &txn), dir);
     // Numbers are compared as such, which is faster than bytes.
     must(mdb_dbi_open(txn, nullptr, kNumbers ? MDB_INTEGERKEY : 0, &dbi_), dir);
     must(mdb_txn_commit(txn), dir);
   }
-  ~LmdbMap() { mdb_env_close(env_); }
-  LmdbMap(const LmdbMap&) = delete;
-  LmdbMap& operator=(const LmdbMap&) = delete;
 
   class Session {
    public:
-    explicit Session(LmdbMap& map) : env_(map.env_), dbi_(map.dbi_) {
+    explicit Session(LmdbMap& map) : env_(map.env_.get()), dbi_(map.dbi_) {
       must(mdb_txn_begin(env_, nullptr, MDB_RDONLY, &reader_), "a reader");
       must(mdb_cursor_open(reader_, dbi_, &cursor_), "a cursor");
       mdb_txn_reset(reader_);
@@ -150,7 +152,7 @@ class LmdbMap {
   // It finds out by itself what is there.
   Session session(bool /*may_meet*/) { return Session(*this); }
 
-  Outcome sync() { return outcome_of(mdb_env_sync(env_, 1)); }
+  Outcome sync() { return outcome_of(mdb_env_sync(env_.get(), 1)); }
 
  private:
   static constexpr bool kNumbers = std::is_same_v<K, std::uint64_t>;
@@ -193,7 +195,10 @@ class LmdbMap {
     throw Failure(kExitIo, fmt::format("LMDB, {}: {}", what.string(), mdb_strerror(error)));
   }
 
-  MDB_env* env_ = nullptr;
+  struct Close {
+    void operator()(MDB_env* env) const { mdb_env_close(env); }
+  };
+  std::unique_ptr<MDB_env, Close> env_;
   MDB_dbi dbi_ = 0;
 };
 
