@@ -193,8 +193,7 @@ std::vector<RecoveryRow> measure_recovery(const Plan& plan) {
       std::filesystem::remove(file);
     }
   }
-  if (rows.empty())
-    throw Failure(kExitUsage, "--recovery: no tree; rivals are left out");
+  if (rows.empty()) throw Failure(kExitUsage, "--recovery: no tree; rivals are left out");
   return rows;
 }
 
