@@ -204,7 +204,10 @@ class ContenderOf final : public Contender {
     run_threads<K>(store_.face(), codec_, job, results);
     const Clock::time_point sync_begin = Clock::now();
     const EpochInfo epochs_worked = store_.epochs();  // sync() steps the clock by itself
-    const Outcome synced = job.phase.writes() ? store_.face().sync() : Outcome::done;
+    // After a refusal there is nothing to measure, and RocksDB's sync would abort the program.
+    const bool sync_due =
+        job.phase.writes() && std::ranges::none_of(results, &WorkerResult::refused);
+    const Outcome synced = sync_due ? store_.face().sync() : Outcome::done;
     const double sync_seconds = seconds_between(sync_begin, Clock::now());
     measured.counters = difference(store_.counters(), before);
     const EpochInfo epochs_after = store_.epochs();
