@@ -4,16 +4,25 @@
 #include <cerrno>
 #include <fstream>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <malloc.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 
+#include "compare/lsm_map.hpp"
 #include "compare/ordered_map.hpp"
 #include "failure.hpp"
+
+#ifdef EVERLEAF_BENCH_LMDB
+#include "compare/lmdb_map.hpp"
+#endif
 
 namespace everleaf::bench {
 namespace {
@@ -52,6 +61,17 @@ Counters difference(const Counters& after, const Counters& before) {
           after.fences - before.fences};
 }
 
+// What an index leaves in the scratch directory.
+struct File {
+  std::filesystem::path path;  // empty: anonymous
+  File(std::filesystem::path p) : path(std::move(p)) {}
+  File(File&& other) noexcept : path(std::exchange(other.path, {})) {}
+  ~File() {
+    std::error_code ignored;
+    if (!path.empty()) std::filesystem::remove_all(path, ignored);
+  }
+};
+
 // A tree and its pool. Members in this order: the index goes first, then the pool, then the file.
 template <class K>
 class TreeStore {
@@ -75,16 +95,6 @@ class TreeStore {
   }
 
  private:
-  struct File {
-    std::filesystem::path path;  // empty: anonymous
-    File(std::filesystem::path p) : path(std::move(p)) {}
-    File(File&& other) noexcept : path(std::exchange(other.path, {})) {}
-    ~File() {
-      std::error_code ignored;
-      if (!path.empty()) std::filesystem::remove(path, ignored);
-    }
-  };
-
   File file_;
   Pool pool_;
   Index<K> index_;
@@ -109,12 +119,43 @@ class RivalStore {
   std::int64_t grown_ = 0;
 };
 
+// Blocks of all files in a directory. They come and go while a rival works in the background.
+std::uint64_t disk_bytes(const std::filesystem::path& dir) {
+  constexpr std::uint64_t kBlock = 512;  // of st_blocks, whatever the file system's are
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    struct stat info {};
+    if (::stat(entry.path().c_str(), &info) == 0) {
+      bytes += kBlock * static_cast<std::uint64_t>(info.st_blocks);
+    }
+  }
+  return bytes;
+}
+
+// A rival in files. What it keeps in DRAM is not told from the page cache and its threads' buffers.
+template <class Map>
+class FileStore {
+ public:
+  FileStore(const std::filesystem::path& dir, bool syncs)
+      : file_{dir}, map_(std::make_unique<Map>(dir, syncs)) {}
+
+  Map& face() { return *map_; }
+  Counters counters() const { return {}; }
+  EpochInfo epochs() const { return {}; }
+  void memory_into(Measured& measured) const { measured.pool_bytes = disk_bytes(file_.path); }
+
+ private:
+  File file_;
+  std::unique_ptr<Map> map_;
+};
+
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
 // Wall time from the first start to the last end, histograms and mistakes of all threads.
-void merge_into(Measured& measured, std::span<const WorkerResult> results) {
+void merge_into(Measured& measured, const Job& job, std::span<const WorkerResult> results) {
   Clock::time_point begin = results[0].begin;
   Clock::time_point end = results[0].end;
   double wall_seconds = 0;
@@ -132,16 +173,23 @@ void merge_into(Measured& measured, std::span<const WorkerResult> results) {
     }
     measured.mistakes += result.mistakes;
     measured.refused = measured.refused || result.refused;
+    measured.stopped = measured.stopped || result.stopped;
+    measured.over_time.merge(result.over_time);
   }
-  measured.seconds = seconds_between(begin, end);
+  if (job.phase.whole_space) {
+    for (std::size_t i = 0; i < job.sequence.size(); ++i) {
+      measured.answers.push_back(results[i % job.threads].answers[i / job.threads]);
+    }
+  }
+  measured.work_seconds = seconds_between(begin, end);
   measured.cpu_share = std::min(cpu_seconds / wall_seconds, 1.0);
 }
 
 template <class K, class Store>
 class ContenderOf final : public Contender {
  public:
-  ContenderOf(Identity identity, Store store)
-      : identity_(std::move(identity)), store_(std::move(store)) {}
+  ContenderOf(Identity identity, std::size_t key_bytes, Store store)
+      : identity_(std::move(identity)), codec_(key_bytes), store_(std::move(store)) {}
 
   const Identity& identity() const override { return identity_; }
 
@@ -153,10 +201,13 @@ class ContenderOf final : public Contender {
     const Counters before = store_.counters();
     const EpochInfo epochs_before = store_.epochs();
     const Clock::time_point work_begin = Clock::now();
-    run_threads<K>(store_.face(), job, results);
+    run_threads<K>(store_.face(), codec_, job, results);
     const Clock::time_point sync_begin = Clock::now();
     const EpochInfo epochs_worked = store_.epochs();  // sync() steps the clock by itself
-    const Outcome synced = job.phase.writes() ? store_.face().sync() : Outcome::done;
+    // After a refusal there is nothing to measure, and RocksDB's sync would abort the program.
+    const bool sync_due =
+        job.phase.writes() && std::ranges::none_of(results, &WorkerResult::refused);
+    const Outcome synced = sync_due ? store_.face().sync() : Outcome::done;
     const double sync_seconds = seconds_between(sync_begin, Clock::now());
     measured.counters = difference(store_.counters(), before);
     const EpochInfo epochs_after = store_.epochs();
@@ -167,8 +218,8 @@ class ContenderOf final : public Contender {
       store_.note_growth(malloc_bytes() - malloc_before);
     }
     const Resident resident_after = resident_memory();
-    merge_into(measured, results);
-    measured.seconds += sync_seconds;
+    merge_into(measured, job, results);
+    measured.seconds = measured.work_seconds + sync_seconds;
     measured.resident = resident_after.bytes - resident_before.bytes;
     measured.resident_huge = resident_after.huge_bytes - resident_before.huge_bytes;
     if (synced != Outcome::done && !measured.refused) {
@@ -180,16 +231,17 @@ class ContenderOf final : public Contender {
     return measured;
   }
 
-  Audit audit(const KeySpace& keys, IdRange live) override {
-    return audit_contents<K>(store_.face(), keys, live);
+  Audit audit(const KeySpace& keys, const Live& live) override {
+    return audit_contents<K>(store_.face(), codec_, keys, live);
   }
 
   std::string audit_updates(const Job& job) override {
-    return bench::audit_updates<K>(store_.face(), job.sequence, job.kinds);
+    return bench::audit_updates<K>(store_.face(), codec_, job.sequence, job.kinds);
   }
 
  private:
   Identity identity_;
+  KeyCodec<K> codec_;
   Store store_;
 };
 
@@ -236,21 +288,63 @@ std::unique_ptr<Contender> make_tree(const IndexChoice& choice, const Plan& plan
   const std::string spec = index.info().spec;
   Identity identity{choice.name, spec, pool->info().domain, true, is_buffered(spec)};
   return std::make_unique<ContenderOf<K, TreeStore<K>>>(
-      std::move(identity), TreeStore<K>(file, *std::move(pool), std::move(index)));
+      std::move(identity), plan.key_bytes, TreeStore<K>(file, *std::move(pool), std::move(index)));
 }
 
 template <class K, class Map>
-std::unique_ptr<Contender> make_rival(const IndexChoice& choice) {
+std::unique_ptr<Contender> make_rival(const IndexChoice& choice, const Plan& plan) {
   const DomainChoice domain{Domain::volatile_, false, "ordinary memory"};
   return std::make_unique<ContenderOf<K, RivalStore<K, Map>>>(
-      Identity{choice.name, choice.name, domain, false, false}, RivalStore<K, Map>());
+      Identity{choice.name, choice.name, domain, false, false, true}, plan.key_bytes,
+      RivalStore<K, Map>());
 }
+
+#if defined(EVERLEAF_BENCH_LMDB) || defined(EVERLEAF_BENCH_ROCKSDB) || \
+    defined(EVERLEAF_BENCH_LEVELDB)
+// What an acknowledged write of the rival survives in `dir`.
+DomainChoice domain_of(const RivalInfo& rival, const std::filesystem::path& dir) {
+  struct statfs info {};
+  const bool is_memory = ::statfs(dir.c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC;
+  return {rival.syncs && !is_memory ? Domain::disk : Domain::process, false,
+          fmt::format("{}{}", rival.durability, is_memory ? "; tmpfs: gone with the power" : "")};
+}
+
+template <class K, class Map>
+std::unique_ptr<Contender> make_stored(const IndexChoice& choice, const Plan& plan,
+                                       Scratch* scratch) {
+  const RivalInfo& rival = info_of(*choice.rival);
+  return std::make_unique<ContenderOf<K, FileStore<Map>>>(
+      Identity{choice.name, choice.name, domain_of(rival, plan.dir)}, plan.key_bytes,
+      FileStore<Map>(scratch->new_file(), rival.syncs));
+}
+#endif
 
 template <class K>
 std::unique_ptr<Contender> make(const IndexChoice& choice, const Plan& plan, Scratch* scratch) {
   if (!choice.rival) return make_tree<K>(choice, plan, scratch);
-  if (*choice.rival == Rival::absl_btree) return make_rival<K, AbslBtree<K>>(choice);
-  return make_rival<K, StdMap<K>>(choice);
+  switch (*choice.rival) {
+    case Rival::absl_btree:
+      return make_rival<K, AbslBtree<K>>(choice, plan);
+    case Rival::std_map:
+      return make_rival<K, StdMap<K>>(choice, plan);
+#ifdef EVERLEAF_BENCH_LMDB
+    case Rival::lmdb_sync:
+    case Rival::lmdb_nosync:
+      return make_stored<K, LmdbMap<K>>(choice, plan, scratch);
+#endif
+#ifdef EVERLEAF_BENCH_ROCKSDB
+    case Rival::rocksdb_sync:
+    case Rival::rocksdb_nosync:
+      return make_stored<K, LsmMap<K, RocksDb>>(choice, plan, scratch);
+#endif
+#ifdef EVERLEAF_BENCH_LEVELDB
+    case Rival::leveldb_sync:
+    case Rival::leveldb_nosync:
+      return make_stored<K, LsmMap<K, LevelDb>>(choice, plan, scratch);
+#endif
+    default:
+      throw std::logic_error("a rival that is not built is refused with the command line");
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One index under test, whatever it is: a tree in its own pool, or a volatile rival.
+// One index under test, whatever it is: a tree in its own pool, a rival in memory or in files.
 #pragma once
 
 #include <algorithm>
@@ -56,6 +56,10 @@ struct Measured {
   std::uint64_t pool_bytes = 0;    // of the index after the phase
   std::uint64_t dram_bytes = 0;
   std::vector<Figure> figures;
+  OverTime over_time;
+  double work_seconds = 0;            // `seconds` without the sync()
+  std::vector<std::uint8_t> answers;  // of phases with whole_space: operation i was done
+  bool stopped = false;               // by an interrupt: not all operations were done
 };
 
 struct Identity {
@@ -64,6 +68,7 @@ struct Identity {
   DomainChoice domain;
   bool persistent = false;  // a tree: the counters mean something
   bool buffered = false;    // a tree with epochs
+  bool in_dram = false;     // a rival that is nowhere else
 };
 
 class Contender {
@@ -71,7 +76,7 @@ class Contender {
   virtual ~Contender() = default;
   virtual const Identity& identity() const = 0;
   virtual Measured run(const Job& job) = 0;
-  virtual Audit audit(const KeySpace& keys, IdRange live) = 0;
+  virtual Audit audit(const KeySpace& keys, const Live& live) = 0;
   virtual std::string audit_updates(const Job& job) = 0;
 };
 
@@ -83,7 +88,8 @@ std::unique_ptr<Contender> make_contender(const IndexChoice& choice, const Plan&
 void check_specs(const Plan& plan);
 
 inline bool needs_file(const Plan& plan, const IndexChoice& choice) {
-  return !choice.rival && plan.domain != Domain::volatile_;
+  if (choice.rival) return info_of(*choice.rival).stored;
+  return plan.domain != Domain::volatile_;
 }
 
 }  // namespace everleaf::bench

@@ -1,6 +1,7 @@
 // everleaf-bench: measures trees and rivals side by side. What the figures mean: README.md here.
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "failure.hpp"
+#include "interrupt.hpp"
 #include "plan.hpp"
 #include "recovery.hpp"
 #include "report.hpp"
@@ -23,20 +25,31 @@ namespace everleaf::bench {
 namespace {
 
 void declare_options(CLI::App& app, Arguments& arguments) {
-  app.add_option("--index", arguments.index,
-                 "Comma-separated: specs of trees (wbtree:node=512), absl-btree, std-map; "
-                 "default: every tree and absl-btree");
-  app.add_option("--workload", arguments.workload,
-                 "Comma-separated phases, run in this order on the same index; load comes first. "
-                 "A mix: mix:find=80:update=20 (percent; find, update, insert, scan, remove)")
+  app.add_option(
+      "--index", arguments.index,
+      "Comma-separated: specs of trees (wbtree:node=512), maps in memory (absl-btree, "
+      "std-map), stores in files (lmdb, rocksdb or leveldb with -sync: each write waits "
+      "for the device, or with -nosync: left to the page cache); default: every tree and "
+      "absl-btree");
+  app.add_option(
+         "--workload", arguments.workload,
+         "Comma-separated phases, run in this order on the same index; load comes first. "
+         "A mix: mix:find=80:update=20 (percent; find, update, insert, scan, remove, upsert, "
+         "modify: read and update). Of papers: ycsb-a to ycsb-f; bz-read-only, "
+         "bz-read-mostly, bz-read-heavy, bz-balanced; pb-mix; u1, u2, l1, z1 or z2 with "
+         "-read-heavy, -write-heavy or -write-only; lodge-insert, lodge-search, "
+         "lodge-skewed-insert, lodge-1-1, lodge-1-2")
       ->capture_default_str();
-  app.add_option("--records", arguments.records, "Records that load inserts")
-      ->capture_default_str();
+  app.add_option(
+      "--records", arguments.records,
+      "Records that load inserts; default: half the space of keys of u1 (500000), u2, l1, "
+      "z1 and z2 (5000000), else 1000000");
   app.add_option("--ops", arguments.ops, "Operations of every other phase; default: --records");
   app.add_option("--threads", arguments.threads, "Comma-separated numbers of threads")
       ->capture_default_str();
   app.add_option("--distribution", arguments.distribution,
-                 "uniform, zipf:T, latest:T, ascending or descending")
+                 "uniform, zipf:T, latest:T, ascending, descending or hotspot:R:O (O % of the "
+                 "operations go to R % of the records), for what has none by its name")
       ->capture_default_str();
   app.add_option("--domain", arguments.domain,
                  "volatile, process, cache, memory or disk; default: what the directory gives");
@@ -44,14 +57,21 @@ void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--epoch", arguments.epoch,
                  "Buffered trees: length of an epoch, 1us to 10s, for example 5ms; 0: only sync "
                  "steps; default: 50ms");
-  app.add_option("--dir", arguments.dir,
-                 "Where the pools go, removed afterwards; default: /dev/shm, else the system's "
-                 "temporary directory");
+  app.add_option(
+      "--dir", arguments.dir,
+      "Where the pools and stores go, removed afterwards; default: /dev/shm, else the system's "
+      "temporary directory");
   app.add_option("--repeat", arguments.repeat, "Rounds, each with new indexes")
       ->capture_default_str();
   app.add_option("--json", arguments.json, "Write the rows to this file, too");
-  app.add_option("--keys", arguments.keys, "u64 or bytes (20 bytes)")->capture_default_str();
-  app.add_option("--scan-length", arguments.scan_length, "Entries of a scan")
+  app.add_option("--keys", arguments.keys, "u64, bytes (20 bytes) or bytes:N (8 to 128)")
+      ->capture_default_str();
+  app.add_option("--scan-length", arguments.scan_length, "Entries of a scan; of ycsb-e: at most")
+      ->capture_default_str();
+  app.add_option(
+         "--latency-every", arguments.latency_every,
+         "Time one operation in so many by itself (phases of up to 10000: each); 1 shows the "
+         "whole tail and costs throughput")
       ->capture_default_str();
   app.add_option("--seed", arguments.seed, "Of keys and sequences")->capture_default_str();
   app.add_flag("--recovery", arguments.recovery,
@@ -97,6 +117,7 @@ void measure(const Arguments& arguments) {
     return;
   }
   const Machine machine = describe_machine();
+  const Interrupt interrupt;
   const std::vector<Row> rows = run(plan);
   fmt::print("{}", to_table(plan, machine, rows));
   if (!plan.json.empty()) write_file(plan.json, to_json(plan, machine, rows));
@@ -110,6 +131,11 @@ int run_program(int argc, char** argv) {
     app.parse(argc, argv);
     if (arguments.split && !split_so_far()) hand_over_to_split(argv);
     measure(arguments);
+    // Whoever started this program shall see why it ended.
+    if (Interrupt::asked()) {
+      std::fflush(stdout);
+      std::raise(SIGINT);
+    }
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitUsage;

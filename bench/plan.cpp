@@ -11,12 +11,22 @@
 
 #include "cli/duration.hpp"
 #include "failure.hpp"
+#include "workloads/keys.hpp"
+#include "workloads/named.hpp"
 
 namespace everleaf::bench {
 namespace {
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Failure(kExitUsage, message);
+}
+
+// Whole numbers from 1 to `most` alone.
+std::optional<unsigned> parse_whole(std::string_view digits, unsigned most) {
+  unsigned number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
+  return number < 1 || number > most ? std::nullopt : std::optional(number);
 }
 
 std::vector<std::string> split_list(std::string_view text, std::string_view option) {
@@ -35,9 +45,13 @@ std::vector<std::string> split_list(std::string_view text, std::string_view opti
 }
 
 IndexChoice parse_index(const std::string& name) {
-  const auto rival = std::ranges::find(kRivalNames, name);
-  if (rival != kRivalNames.end()) {
-    return {name, static_cast<Rival>(std::distance(kRivalNames.begin(), rival))};
+  const auto rival = std::ranges::find(kRivals, name, &RivalInfo::name);
+  if (rival != kRivals.end()) {
+    if (!rival->built) {
+      refuse(fmt::format("--index: {} is not in this program, which was built without {}", name,
+                         rival->package));
+    }
+    return {name, static_cast<Rival>(std::distance(kRivals.begin(), rival))};
   }
   const std::string_view tree = std::string_view(name).substr(0, name.find(':'));
   std::vector<std::string_view> known;
@@ -45,7 +59,7 @@ IndexChoice parse_index(const std::string& name) {
     if (info.name == tree) return {name, std::nullopt};
     known.push_back(info.name);
   }
-  known.insert(known.end(), kRivalNames.begin(), kRivalNames.end());
+  for (const RivalInfo& info : kRivals) known.push_back(info.name);
   refuse(fmt::format("unknown index '{}'; there are: {}", tree, fmt::join(known, ", ")));
 }
 
@@ -53,7 +67,7 @@ std::vector<IndexChoice> parse_indexes(const std::string& text) {
   std::vector<IndexChoice> indexes;
   if (text.empty()) {
     for (const TreeInfo& info : trees()) indexes.push_back({std::string(info.name), std::nullopt});
-    indexes.push_back({std::string(kRivalNames[0]), Rival::absl_btree});
+    indexes.push_back({std::string(info_of(Rival::absl_btree).name), Rival::absl_btree});
     return indexes;
   }
   for (const std::string& name : split_list(text, "--index")) indexes.push_back(parse_index(name));
@@ -73,16 +87,15 @@ void parse_share(std::string_view part, const std::string& mix,
   }
   const std::string_view digits =
       equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1);
-  unsigned share = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), share);
-  if (error != std::errc{} || end != digits.data() + digits.size() || share < 1 || share > 100) {
+  const std::optional<unsigned> share = parse_whole(digits, 100);
+  if (!share) {
     refuse(
         fmt::format("--workload: '{}' in '{}' gives {} no percentage from 1 to 100, as {}=20 does",
                     part, mix, name, name));
   }
   unsigned& place = percent[static_cast<std::size_t>(std::distance(Phase::kNames.begin(), known))];
   if (place != 0) refuse(fmt::format("--workload: '{}' has {} twice", mix, name));
-  place = share;
+  place = *share;
 }
 
 // "mix:find=80:update=20".
@@ -106,12 +119,15 @@ Phase parse_mix(const std::string& text) {
 
 Phase parse_phase(const std::string& name) {
   if (name.substr(0, name.find(':')) == "mix") return parse_mix(name);
+  if (const NamedWorkload* named = find_workload(name)) return named->phase;
   const auto known = std::ranges::find(Phase::kNames, name);
   if (known == Phase::kNames.end()) {
+    std::vector<std::string_view> names(Phase::kNames.begin(), Phase::kNames.end());
+    for (const NamedWorkload& workload : named_workloads()) names.push_back(workload.phase.text);
     refuse(
         fmt::format("unknown workload '{}'; there are: {}, and mixes such as "
                     "mix:find=80:update=20",
-                    name, fmt::join(Phase::kNames, ", ")));
+                    name, fmt::join(names, ", ")));
   }
   return static_cast<Phase::Kind>(std::distance(Phase::kNames.begin(), known));
 }
@@ -130,14 +146,12 @@ std::vector<Phase> parse_phases(const std::string& text) {
 std::vector<unsigned> parse_threads(const std::string& text) {
   std::vector<unsigned> counts;
   for (const std::string& part : split_list(text, "--threads")) {
-    unsigned count = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), count);
     // The main thread has a slot of the library, too.
-    if (error != std::errc{} || end != part.data() + part.size() || count < 1 ||
-        count >= kMaxThreads) {
+    const std::optional<unsigned> count = parse_whole(part, kMaxThreads - 1);
+    if (!count) {
       refuse(fmt::format("--threads: '{}' is not a number from 1 to {}", part, kMaxThreads - 1));
     }
-    counts.push_back(count);
+    counts.push_back(*count);
   }
   return counts;
 }
@@ -164,22 +178,50 @@ void check_numbers(const Arguments& arguments) {
   const auto check = [](std::string_view name, std::uint64_t value, std::uint64_t most) {
     if (value < 1 || value > most) refuse(fmt::format("{} must be from 1 to {}", name, most));
   };
-  check("--records", arguments.records, kMost);
+  if (arguments.records) check("--records", *arguments.records, kMost);
   if (arguments.ops != 0) check("--ops", arguments.ops, kMost);
   check("--repeat", arguments.repeat, 1000);
   check("--scan-length", arguments.scan_length, 1'000'000);
+  check("--latency-every", arguments.latency_every, 1'000'000);
 }
 
-// A phase that takes existing keys needs some.
+// Some workloads are defined by how much is loaded.
+std::uint64_t default_records(const Plan& plan) {
+  const NamedWorkload* first = nullptr;
+  for (const Phase& phase : plan.phases) {
+    const NamedWorkload* named = find_workload(phase.text);
+    if (named == nullptr || named->records == 0) continue;
+    if (first != nullptr && first->records != named->records) {
+      refuse(
+          fmt::format("--workload: {} loads {} records and {} loads {}; run them apart, or say "
+                      "--records",
+                      first->phase.text, first->records, named->phase.text, named->records));
+    }
+    first = named;
+  }
+  return first == nullptr ? 1'000'000 : first->records;
+}
+
+// A phase that takes existing keys needs some; one that draws from a space of keys leaves it open
+// which there are.
 void check_order(const Plan& plan) {
   std::uint64_t live = plan.records;
+  const Phase* open = nullptr;
   for (const Phase& phase : plan.phases) {
+    if (open != nullptr && !phase.whole_space) {
+      refuse(
+          fmt::format("--workload: {} leaves open which records there are, so {} cannot follow "
+                      "it; list it earlier",
+                      open->text, phase.text));
+    }
+    if (phase.whole_space) open = &phase;
     if (live == 0 && phase.kind != Phase::Kind::insert) {
       refuse(
           fmt::format("--workload: remove leaves nothing for {}; choose fewer --ops than "
                       "--records, or another order",
                       phase.text));
     }
+    if (phase.whole_space) continue;
     const Counts counts = counts_of(plan, phase, live);
     const std::uint64_t removes = count_of(counts, Phase::Kind::remove);
     if (phase.kind == Phase::Kind::mix && removes >= live) {
@@ -200,6 +242,34 @@ void check_entrants(const Plan& plan) {
     }
   }
   refuse("--threads: absl-btree and std-map are not thread-safe, so they run with 1 thread only");
+}
+
+Distribution parse_hotspot(std::string_view text) {
+  const std::size_t first = text.find(':') + 1;
+  const std::size_t second = text.find(':', first);
+  if (second != std::string_view::npos) {
+    const auto records = parse_whole(text.substr(first, second - first), 99);
+    const auto ops = parse_whole(text.substr(second + 1), 99);
+    if (records && ops) {
+      return {Distribution::Kind::hotspot, 0, std::string(text), *records, *ops};
+    }
+  }
+  refuse(
+      fmt::format("--distribution: '{}' is not hotspot:R:O with percentages from 1 to 99", text));
+}
+
+// Length of a key.
+std::size_t parse_keys(std::string_view text) {
+  constexpr std::string_view kSized = "bytes:";
+  if (text == "u64") return sizeof(std::uint64_t);
+  if (text == "bytes") return KeyCodec<Bytes>::kReadable;
+  if (text.starts_with(kSized)) {
+    const auto bytes = parse_whole(text.substr(kSized.size()), KeyCodec<Bytes>::kMost);
+    if (bytes && *bytes >= KeyCodec<Bytes>::kLeast) return *bytes;
+    refuse(fmt::format("--keys: '{}' is not bytes:N with N from {} to {}", text,
+                       KeyCodec<Bytes>::kLeast, KeyCodec<Bytes>::kMost));
+  }
+  refuse(fmt::format("unknown kind of keys '{}'; there are: u64, bytes, bytes:N", text));
 }
 
 }  // namespace
@@ -226,9 +296,11 @@ Distribution parse_distribution(std::string_view text) {
     refuse(fmt::format("--distribution: '{}' in '{}' is not an exponent above 0 and up to 10",
                        digits, text));
   }
+  if (name == "hotspot" && has_exponent) return parse_hotspot(text);
   refuse(
-      fmt::format("unknown distribution '{}'; there are: uniform, zipf:T, latest:T, ascending, "
-                  "descending (T such as 0.99)",
+      fmt::format("unknown distribution '{}'; there are: uniform, zipf:T, latest:T (T such as "
+                  "0.99), ascending, descending, hotspot:R:O (O % of the operations go to R % of "
+                  "the records)",
                   text));
 }
 
@@ -252,8 +324,8 @@ Plan make_plan(const Arguments& arguments) {
   Plan plan;
   plan.indexes = parse_indexes(arguments.index);
   plan.phases = parse_phases(arguments.workload);
-  plan.records = arguments.records;
-  plan.ops = arguments.ops == 0 ? arguments.records : arguments.ops;
+  plan.records = arguments.records ? *arguments.records : default_records(plan);
+  plan.ops = arguments.ops == 0 ? plan.records : arguments.ops;
   plan.threads = parse_threads(arguments.threads);
   plan.distribution = parse_distribution(arguments.distribution);
   if (!arguments.domain.empty()) {
@@ -268,11 +340,11 @@ Plan make_plan(const Arguments& arguments) {
   plan.dir = choose_dir(arguments.dir);
   plan.repeat = static_cast<unsigned>(arguments.repeat);
   plan.json = arguments.json;
-  if (arguments.keys != "u64" && arguments.keys != "bytes") {
-    refuse(fmt::format("unknown kind of keys '{}'; there are: u64, bytes", arguments.keys));
-  }
+  plan.keys_text = arguments.keys;
+  plan.key_bytes = parse_keys(arguments.keys);
   plan.keys = arguments.keys == "u64" ? KeyType::u64 : KeyType::bytes;
   plan.scan_length = static_cast<std::size_t>(arguments.scan_length);
+  plan.latency_every = static_cast<unsigned>(arguments.latency_every);
   plan.seed = arguments.seed;
   check_order(plan);
   check_entrants(plan);

@@ -16,59 +16,133 @@
 
 namespace everleaf::bench {
 
+struct Distribution {
+  enum class Kind : std::uint8_t { uniform, zipf, latest, ascending, descending, hotspot };
+  Kind kind = Kind::uniform;
+  double exponent = 0;  // of zipf and latest
+  std::string text = "uniform";
+  unsigned hot_records = 0;  // of hotspot, in percent: so many of the records
+  unsigned hot_ops = 0;      // take so many of the operations
+  bool operator==(const Distribution&) const = default;
+};
+
 // Operations of one kind, or a mix of them.
 struct Phase {
-  enum class Kind : std::uint8_t { load, find, update, insert, scan, remove, mix };
-  static constexpr std::size_t kKinds = 6;  // of operations
-  static constexpr std::array<std::string_view, kKinds> kNames = {"load",   "find", "update",
-                                                                  "insert", "scan", "remove"};
+  enum class Kind : std::uint8_t {
+    load,
+    find,
+    update,
+    insert,
+    scan,
+    remove,
+    upsert,
+    modify,  // find, and then update
+    mix
+  };
+  static constexpr std::size_t kKinds = 8;  // of operations
+  static constexpr std::array<std::string_view, kKinds> kNames = {
+      "load", "find", "update", "insert", "scan", "remove", "upsert", "modify"};
 
   Kind kind;
   std::string text;                           // as it is asked for
   std::array<unsigned, kKinds> percent = {};  // of the operations, by kind
+  // What only named workloads have (workloads/named.cpp):
+  std::optional<Distribution> distribution = {};  // nullopt: --distribution
+  bool varied_scans = false;                      // 1 to --scan-length entries, each equally likely
+  bool whole_space = false;  // keys that may be there or not: the live records and as many others
 
   // All operations of one kind, not mix.
   Phase(Kind k) : kind(k), text(kNames[static_cast<std::size_t>(k)]) {
     percent[static_cast<std::size_t>(k)] = 100;
   }
-  // "mix:find=80:update=20" after it was parsed.
+  // "mix:find=80:update=20" after it was parsed, or a named workload.
   Phase(std::string mix_text, const std::array<unsigned, kKinds>& shares)
       : kind(Kind::mix), text(std::move(mix_text)), percent(shares) {}
 
   [[nodiscard]] bool has(Kind k) const { return percent[static_cast<std::size_t>(k)] > 0; }
+  static bool overwrites(Kind k) {
+    return k == Kind::update || k == Kind::upsert || k == Kind::modify;
+  }
+  [[nodiscard]] bool overwrites() const {
+    return has(Kind::update) || has(Kind::upsert) || has(Kind::modify);
+  }
   [[nodiscard]] bool writes() const {
-    return has(Kind::load) || has(Kind::update) || has(Kind::insert) || has(Kind::remove);
+    return has(Kind::load) || has(Kind::insert) || has(Kind::remove) || overwrites();
   }
   bool operator==(const Phase&) const = default;
 };
 
-struct Distribution {
-  enum class Kind : std::uint8_t { uniform, zipf, latest, ascending, descending };
-  Kind kind = Kind::uniform;
-  double exponent = 0;  // of zipf and latest
-  std::string text = "uniform";
+// What runs beside the trees: maps in memory, and stores in files.
+enum class Rival : std::uint8_t {
+  absl_btree,
+  std_map,
+  lmdb_sync,
+  lmdb_nosync,
+  rocksdb_sync,
+  rocksdb_nosync,
+  leveldb_sync,
+  leveldb_nosync,
 };
 
-// The volatile maps that run beside the trees.
-enum class Rival : std::uint8_t { absl_btree, std_map };
-inline constexpr std::array<std::string_view, 2> kRivalNames = {"absl-btree", "std-map"};
+#ifdef EVERLEAF_BENCH_LMDB
+inline constexpr bool kHasLmdb = true;
+#else
+inline constexpr bool kHasLmdb = false;
+#endif
+#ifdef EVERLEAF_BENCH_ROCKSDB
+inline constexpr bool kHasRocksdb = true;
+#else
+inline constexpr bool kHasRocksdb = false;
+#endif
+#ifdef EVERLEAF_BENCH_LEVELDB
+inline constexpr bool kHasLeveldb = true;
+#else
+inline constexpr bool kHasLeveldb = false;
+#endif
+
+struct RivalInfo {
+  std::string_view name;
+  std::string_view package;  // Debian's, that this program must have been built with
+  bool built = true;         // it was
+  bool stored = false;       // in files, and thread-safe; otherwise volatile and not thread-safe
+  bool syncs = false;        // a write returns when it is on the device
+  std::string_view durability = {};  // of a stored one
+};
+
+// In the order of Rival.
+inline constexpr std::array<RivalInfo, 8> kRivals = {{
+    {"absl-btree", "libabsl-dev"},
+    {"std-map", ""},
+    {"lmdb-sync", "liblmdb-dev", kHasLmdb, true, true, "each write is a transaction and fdatasync"},
+    {"lmdb-nosync", "liblmdb-dev", kHasLmdb, true, false,
+     "MDB_NOSYNC: each write is a transaction in the page cache, a power loss may break the file"},
+    {"rocksdb-sync", "librocksdb-dev", kHasRocksdb, true, true, "the log is synced at each write"},
+    {"rocksdb-nosync", "librocksdb-dev", kHasRocksdb, true, false,
+     "the log is left to the page cache, a power loss takes the latest writes"},
+    {"leveldb-sync", "libleveldb-dev", kHasLeveldb, true, true, "the log is synced at each write"},
+    {"leveldb-nosync", "libleveldb-dev", kHasLeveldb, true, false,
+     "the log is left to the page cache, a power loss takes the latest writes"},
+}};
+inline constexpr const RivalInfo& info_of(Rival rival) {
+  return kRivals[static_cast<std::size_t>(rival)];
+}
 
 struct IndexChoice {
   std::string name;            // as it was asked for
   std::optional<Rival> rival;  // otherwise `name` is the spec of a tree
 };
 
-// Rivals are not thread-safe: they take part with one thread only.
+// Volatile rivals are not thread-safe: they take part with one thread only.
 inline bool takes_part(const IndexChoice& choice, unsigned threads) {
-  return !choice.rival || threads == 1;
+  return !choice.rival || info_of(*choice.rival).stored || threads == 1;
 }
 
 // The command line as text. Empty lists stand for their defaults.
 struct Arguments {
   std::string index;
   std::string workload = "load,find,update,insert,scan,remove";
-  std::uint64_t records = 1'000'000;
-  std::uint64_t ops = 0;  // 0: as many as records
+  std::optional<std::uint64_t> records;  // nullopt: what a named workload has, else 1,000,000
+  std::uint64_t ops = 0;                 // 0: as many as records
   std::string threads = "1";
   std::string distribution = "uniform";
   std::string domain;
@@ -77,8 +151,9 @@ struct Arguments {
   std::string dir;
   std::uint64_t repeat = 3;
   std::string json;
-  std::string keys = "u64";
+  std::string keys = "u64";  // bytes:N, bytes
   std::uint64_t scan_length = 100;
+  std::uint64_t latency_every = 64;
   std::uint64_t seed = 1;
   bool split = false;
   bool recovery = false;
@@ -98,14 +173,24 @@ struct Plan {
   unsigned repeat = 1;
   std::string json;  // empty: no file
   KeyType keys = KeyType::u64;
+  std::string keys_text = "u64";  // as it is asked for
+  std::size_t key_bytes = 8;
   std::size_t scan_length = 100;
+  unsigned latency_every = 64;  // one operation in so many is timed by itself
   std::uint64_t seed = 1;
 };
+
+// A phase of so few operations is not made for throughput: each is timed.
+inline constexpr std::uint64_t kTimeAllUpTo = 10'000;
 
 // Throws Failure with kExitUsage and a sentence that names what is wrong and what there is.
 Plan make_plan(const Arguments& arguments);
 
 Distribution parse_distribution(std::string_view text);
+
+inline const Distribution& distribution_of(const Plan& plan, const Phase& phase) {
+  return phase.distribution ? *phase.distribution : plan.distribution;
+}
 
 // Operations of a phase that meets `live` records, by kind. Unique keys limit `remove`; those of a
 // mix add up to --ops, each within one of its percentage.

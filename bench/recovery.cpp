@@ -91,14 +91,14 @@ class Subject {
     for (std::thread& other : others) other.join();
   }
   void load(Index<K>& index, unsigned thread) const {
-    KeyCodec<K> codec;
+    KeyCodec<K> codec(plan_.key_bytes);
     for (std::uint64_t id = thread; id < plan_.records; id += threads_) {
       const std::uint64_t key = keys_.key_of(id);
       if (index.insert(codec(key), value_of(key, 0)) != Outcome::done) ::_exit(kExitIo);
     }
   }
   void go_on(Index<K>& index, unsigned round, unsigned thread) const {
-    KeyCodec<K> codec;
+    KeyCodec<K> codec(plan_.key_bytes);
     Random random(mix(plan_.seed + kGolden * (round * kMaxThreads + thread + 1)));
     // Ids of its own: behind the records, far from those of other threads and rounds.
     std::uint64_t fresh = plan_.records + ((std::uint64_t{round} * kMaxThreads + thread) << 32);
@@ -144,7 +144,7 @@ class Subject {
     auto begun = Clock::now();
     const auto index = must(pool.index<K>(kName), choice_.name);
     times.index_ns = since(begun);
-    KeyCodec<K> codec;
+    KeyCodec<K> codec(plan_.key_bytes);
     begun = Clock::now();
     look(index, codec, 0);
     times.find_ns = since(begun);
@@ -193,8 +193,7 @@ std::vector<RecoveryRow> measure_recovery(const Plan& plan) {
       std::filesystem::remove(file);
     }
   }
-  if (rows.empty())
-    throw Failure(kExitUsage, "--recovery: no tree; rivals have nothing to recover");
+  if (rows.empty()) throw Failure(kExitUsage, "--recovery: no tree; rivals are left out");
   return rows;
 }
 
@@ -202,7 +201,7 @@ std::string recovery_table(const Plan& plan, const std::vector<RecoveryRow>& row
   std::string text = fmt::format(
       "{} records, {} keys; writers (1 insertion, 3 updates) killed with SIGKILL {} times; "
       "milliseconds: median (least to most)\n{:<24} {:>4} {:>10} {:>28} {:>28} {:>28}\n",
-      plan.records, to_string(plan.keys), plan.repeat, "index", "thr", "keys", "open the pool",
+      plan.records, plan.keys_text, plan.repeat, "index", "thr", "keys", "open the pool",
       "open the index", "first find");
   for (const RecoveryRow& row : rows) {
     text +=
@@ -219,12 +218,9 @@ std::string recovery_json(const Plan& plan, const std::vector<RecoveryRow>& rows
   json["schema"] = 1;
   json["recovery"] = nlohmann::ordered_json::array();
   for (const RecoveryRow& row : rows) {
-    nlohmann::ordered_json one = {{"index", row.name},
-                                  {"spec", row.spec},
-                                  {"threads", row.threads},
-                                  {"records", plan.records},
-                                  {"keys", to_string(plan.keys)},
-                                  {"size", row.keys}};
+    nlohmann::ordered_json one = {{"index", row.name},      {"spec", row.spec},
+                                  {"threads", row.threads}, {"records", plan.records},
+                                  {"keys", plan.keys_text}, {"size", row.keys}};
     for (const Reopened& times : row.opened) {
       one["opened"].push_back({{"open_ns", times.open_ns},
                                {"index_ns", times.index_ns},

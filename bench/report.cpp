@@ -13,6 +13,8 @@
 #include <fmt/ranges.h>
 #include <sys/utsname.h>
 
+#include "interrupt.hpp"
+
 namespace everleaf::bench {
 namespace {
 
@@ -102,6 +104,15 @@ std::optional<double> mean_epoch_ns(const EpochShare& epochs) {
   return 1e9 * epochs.seconds / static_cast<double>(epochs.steps);
 }
 
+// What an acknowledged write outlives.
+std::string survives(const Identity& identity) {
+  const Domain domain = identity.domain.domain;
+  if (domain == Domain::volatile_) return "nothing";
+  return fmt::format("{}{}{}", domain == Domain::process ? "kill" : "power loss",
+                     identity.domain.emulated ? " (emulated)" : "",
+                     identity.buffered ? ", 2 epochs late" : "");
+}
+
 // Null but for buffered trees.
 void add_epochs(Json& json, const Row& row, const Plan& plan) {
   const EpochShare& epochs = row.epochs;
@@ -122,6 +133,20 @@ void add_split(Json& json, const Row& row) {
   }
 }
 
+void add_over_time(Json& json, const Row& row) {
+  json["over_time"] = Json::array();
+  for (std::size_t repeat = 0; repeat < row.over_time.size(); ++repeat) {
+    const auto& [ops, seconds] = row.over_time[repeat];
+    for (std::size_t second = 0; second < ops.size(); ++second) {
+      const double length = std::clamp(seconds - static_cast<double>(second), 0.0, 1.0);
+      json["over_time"].push_back(Json{{"repeat", repeat + 1},
+                                       {"second", second},
+                                       {"length", rounded(length)},
+                                       {"ops", ops[second]}});
+    }
+  }
+}
+
 Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   const Ratios ratios = ratios_of(row, rows, plan);
   const auto [least, most] = std::ranges::minmax(row.mops);
@@ -132,12 +157,13 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["threads"] = row.threads;
   json["records"] = plan.records;
   json["ops"] = row.ops;
-  json["repeat"] = plan.repeat;
-  json["distribution"] = plan.distribution.text;
-  json["keys"] = to_string(plan.keys);
+  json["repeat"] = row.mops.size();
+  json["distribution"] = distribution_of(plan, row.phase).text;
+  json["keys"] = plan.keys_text;
   json["scan_length"] = plan.scan_length;
   json["seed"] = plan.seed;
   json["domain"] = to_string(row.identity.domain.domain);
+  json["survives"] = survives(row.identity);
   json["emulated"] = row.identity.domain.emulated;
   json["huge_pages"] = rounded(huge_share(row));
   json["mops"] = median(row.mops);
@@ -158,6 +184,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
     json[name] = row.latency.quantile(fraction);
   }
   json["max_ns"] = row.latency.max();
+  json["slowest100_ns"] = std::llround(row.latency.slowest_mean());
   json["latency_every"] = row.latency_every;
   json["latency_samples"] = row.latency.count();
   json["flushes_per_op"] = per_op_json(row.counters.flushes, row);
@@ -166,8 +193,11 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["heap_words_per_op"] = per_op_json(row.counters.heap_bytes_written / 8, row);
   add_epochs(json, row, plan);
   add_split(json, row);
+  add_over_time(json, row);
   json["pool_bytes_per_key"] = rounded(row.pool_bytes_per_key);
-  json["dram_bytes_per_key"] = rounded(row.dram_bytes_per_key);
+  json["dram_bytes_per_key"] = row.identity.persistent || row.identity.in_dram
+                                   ? Json(rounded(row.dram_bytes_per_key))
+                                   : Json(nullptr);
   json["tree"] = row.identity.persistent ? Json::object() : Json(nullptr);
   for (const Figure& figure : row.figures) {
     json["tree"][figure.name] =
@@ -209,18 +239,23 @@ std::vector<std::string> table_line(const Row& row, const std::vector<Row>& rows
           quantile(0.5),
           quantile(0.99),
           quantile(0.999),
+          quantile(0.99999),
+          fmt::format("{:.0f}", row.latency.slowest_mean()),
           fmt::format("{}", row.latency.max()),
           counter_text(row.counters.flushes, row),
           counter_text(row.counters.fences, row),
           counter_text(row.counters.bytes_written / 8, row),
-          fmt::format("{:.1f}", row.pool_bytes_per_key),
-          fmt::format("{:.1f}", row.dram_bytes_per_key)};
+          row.identity.in_dram ? "-" : fmt::format("{:.1f}", row.pool_bytes_per_key),
+          row.identity.persistent || row.identity.in_dram
+              ? fmt::format("{:.1f}", row.dram_bytes_per_key)
+              : "-",
+          survives(row.identity)};
 }
 
-constexpr std::array<std::string_view, 17> kTitles = {
-    "phase",    "thr",      "index",    "Mops",       "range",     "cpu %",
-    "rival x",  "1 thr x",  "p50 ns",   "p99 ns",     "p99.9 ns",  "max ns",
-    "flush/op", "fence/op", "words/op", "pool B/key", "dram B/key"};
+constexpr std::array<std::string_view, 20> kTitles = {
+    "phase",    "thr",      "index",    "Mops",       "range",      "cpu %",      "rival x",
+    "1 thr x",  "p50 ns",   "p99 ns",   "p99.9 ns",   "p99.999 ns", "slow100 ns", "max ns",
+    "flush/op", "fence/op", "words/op", "pool B/key", "dram B/key", "survives"};
 // Behind them with --split.
 constexpr std::array<std::string_view, 5> kSplitTitles = {"traversal %", "leaf %", "pmwcas %",
                                                           "flush %", "update %"};
@@ -234,7 +269,7 @@ std::string align(const std::vector<std::vector<std::string>>& lines) {
   std::string text;
   for (const auto& line : lines) {
     for (std::size_t i = 0; i < line.size(); ++i) {
-      const bool is_text = i == 0 || i == 2;
+      const bool is_text = i == 0 || i == 2 || i + 1 == kTitles.size();
       text += is_text ? fmt::format("{:<{}}", line[i], widths[i])
                       : fmt::format("{:>{}}", line[i], widths[i]);
       text += i + 1 < line.size() ? "  " : "\n";
@@ -293,10 +328,12 @@ std::string describe_indexes(const Plan& plan, const std::vector<Row>& rows) {
       text += fmt::format("{}: left out{}\n", choice.name, note);
       continue;
     }
-    const auto& [name, spec, domain, persistent, buffered] = row->identity;
-    text += fmt::format("{}: domain {}{} ({}), {:.0f} % of its memory in huge pages{}\n", spec,
-                        to_string(domain.domain), domain.emulated ? ", emulated" : "",
-                        domain.reason, 100 * huge_share(*row), note);
+    const Identity& identity = row->identity;
+    const DomainChoice& domain = identity.domain;
+    text +=
+        fmt::format("{}: domain {}{} ({}), {:.0f} % of its memory in huge pages{}\n", identity.spec,
+                    to_string(domain.domain), domain.emulated ? ", emulated" : "", domain.reason,
+                    100 * huge_share(*row), note);
     text += describe_epochs(plan, rows, column);
   }
   return text;
@@ -340,7 +377,8 @@ Ratios ratios_of(const Row& row, const std::vector<Row>& rows, const Plan& plan)
   ratios.rival = first->name;
   ratios.to_rival = median(row.mops) / median(rival->mops);
   std::vector<double> pairwise;
-  for (std::size_t i = 0; i < row.mops.size(); ++i) {
+  // An interrupt may have come between the two.
+  for (std::size_t i = 0; i < std::min(row.mops.size(), rival->mops.size()); ++i) {
     pairwise.push_back(row.mops[i] / rival->mops[i]);
   }
   const auto [least, most] = std::ranges::minmax(pairwise);
@@ -362,6 +400,7 @@ std::string to_json(const Plan& plan, const Machine& machine, const std::vector<
                      {"load_average", machine.load_average},
                      {"clock_ns", machine.clock_ns},
                      {"optimized", machine.optimized}};
+  json["interrupted"] = Interrupt::asked();
   json["rows"] = Json::array();
   for (const Row& row : rows) json["rows"].push_back(row_json(row, rows, plan));
   return json.dump(2) + "\n";
@@ -372,10 +411,11 @@ std::string to_table(const Plan& plan, const Machine& machine, const std::vector
       "{} records, {} keys, {}, {} repeats, seed {}\n"
       "{}, {} cores, Linux {}, flush by {}, THP {} (tmpfs {}), clock read {} ns, load average "
       "{:.2f}\n",
-      plan.records, to_string(plan.keys), plan.distribution.text, plan.repeat, plan.seed,
-      machine.cpu, machine.cores, machine.kernel, flush_instruction(), machine.thp,
-      machine.thp_shmem, machine.clock_ns, machine.load_average);
+      plan.records, plan.keys_text, plan.distribution.text, plan.repeat, plan.seed, machine.cpu,
+      machine.cores, machine.kernel, flush_instruction(), machine.thp, machine.thp_shmem,
+      machine.clock_ns, machine.load_average);
   if (!machine.optimized) text += "assertions are on: these are not the speeds of a release\n";
+  if (Interrupt::asked()) text += "interrupted: what was measured until then\n";
   text += describe_indexes(plan, rows) + "\n";
   std::vector<std::vector<std::string>> lines = {{kTitles.begin(), kTitles.end()}};
   for (const Row& row : rows) lines.push_back(table_line(row, rows, plan));

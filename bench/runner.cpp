@@ -1,27 +1,25 @@
 #include "runner.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <optional>
 
 #include <fmt/format.h>
 #include <malloc.h>
-#include <unistd.h>
 
 #include "failure.hpp"
+#include "interrupt.hpp"
+#include "progress.hpp"
 #include "workloads/sequence.hpp"
+#include "workloads/space.hpp"
 
 namespace everleaf::bench {
 namespace {
 
-// Timing every operation costs two clock reads each; a run of so few is not made for throughput.
-constexpr std::uint64_t kTimeAllUpTo = 10'000;
-constexpr unsigned kSampleEvery = 64;
-
 struct Entrant {
   std::size_t column;  // in Plan::indexes
   std::unique_ptr<Contender> contender;
+  Live live = {};             // its records; threads that race make them its own
   std::int64_t resident = 0;  // of the load
   std::int64_t resident_huge = 0;
 };
@@ -37,18 +35,15 @@ class Runner {
     const auto file = [&](const IndexChoice& choice) { return needs_file(plan, choice); };
     if (std::ranges::any_of(plan.indexes, file)) scratch_.emplace(plan.dir);
     make_rows();
+    progress_.emplace(
+        count_steps());  // after the scratch directory, which wants no thread beside it
   }
-
-  ~Runner() {
-    if (show_progress_) fmt::print(stderr, "\r\x1b[K");
-  }
-  Runner(const Runner&) = delete;
-  Runner& operator=(const Runner&) = delete;
 
   std::vector<Row> run() {
     for (unsigned repeat = 0; repeat < plan_.repeat; ++repeat) {
       for (const unsigned threads : plan_.threads) run_round(repeat, threads);
     }
+    std::erase_if(rows_, [](const Row& row) { return row.mops.empty(); });
     return std::move(rows_);
   }
 
@@ -67,6 +62,16 @@ class Runner {
     }
   }
 
+  [[nodiscard]] std::uint64_t count_steps() const {
+    std::uint64_t steps = 0;
+    for (const unsigned threads : plan_.threads) {
+      for (const IndexChoice& choice : plan_.indexes) {
+        if (takes_part(choice, threads)) steps += plan_.repeat * phases_.size();
+      }
+    }
+    return steps;
+  }
+
   // Null for a load that was not asked for.
   Row* find_row(unsigned threads, const Phase& phase, std::size_t column) {
     const auto row = std::ranges::find_if(rows_, [&](const Row& candidate) {
@@ -82,6 +87,7 @@ class Runner {
     for (std::size_t column = 0; column < plan_.indexes.size(); ++column) {
       const IndexChoice& choice = plan_.indexes[column];
       if (!takes_part(choice, threads)) continue;
+      if (Interrupt::asked()) return;
       entrants.push_back({column, make_contender(choice, plan_, scratch_ ? &*scratch_ : nullptr)});
     }
     if (entrants.empty()) return;
@@ -93,7 +99,7 @@ class Runner {
     for (std::size_t step = 0; step < phases_.size(); ++step) {
       const Phase& phase = phases_[step];
       const std::uint64_t seed = mix(plan_.seed + kGolden * (1 + repeat * phases_.size() + step));
-      const Sequence sequence = make_sequence(phase, plan_, keys_, live, seed);
+      const Sequence sequence = make_sequence(phase, plan_, keys_, live, seed, threads);
       const IdRange after = live_after(phase, plan_, live);
       if (phase.kind == Phase::Kind::mix) {  // which may remove the largest key that there was
         last_key = largest_key(keys_, live_throughout(phase, plan_, live));
@@ -101,13 +107,17 @@ class Runner {
       const Job job{phase,
                     sequence.keys,
                     threads,
-                    sequence.keys.size() <= kTimeAllUpTo ? 1 : kSampleEvery,
+                    sequence.keys.size() <= kTimeAllUpTo ? 1 : plan_.latency_every,
                     plan_.scan_length,
                     last_key,
-                    sequence.kinds};
+                    sequence.kinds,
+                    progress_->counter()};
       std::ranges::rotate(entrants, entrants.begin() + 1);
       for (Entrant& entrant : entrants) {
-        show_progress(repeat, job, entrant);
+        if (Interrupt::asked()) return;
+        progress_->begin(fmt::format("repeat {}/{}, {} thread(s), {}: {}", repeat + 1, plan_.repeat,
+                                     threads, phase.text, entrant.contender->identity().name),
+                         sequence.keys.size());
         last_key = run_phase(job, entrant, after);
       }
       live = after;
@@ -116,7 +126,8 @@ class Runner {
     ::malloc_trim(0);  // the next round's rivals pay their page faults again, as the pools do
   }
 
-  // Returns the largest key number that is live afterwards.
+  // Returns the largest key number that is live afterwards. An interrupted phase leaves no trace in
+  // the rows.
   std::uint64_t run_phase(const Job& job, Entrant& entrant, IdRange live) {
     Contender& contender = *entrant.contender;
     const Measured measured = contender.run(job);
@@ -124,12 +135,21 @@ class Runner {
                                           job.phase.text, job.threads);
     refuse_mistakes(measured, job, where);
     std::uint64_t last_key = job.last_key;
+    if (measured.stopped) return last_key;
+    progress_->check();
+    if (job.phase.whole_space) {
+      const std::string problem =
+          settle(entrant.live, keys_, job.sequence, job.kinds, job.threads, measured.answers);
+      if (!problem.empty()) fail_wrong(where, problem);
+    } else {
+      entrant.live = {live};
+    }
     if (job.phase.writes()) {
-      const Audit audit = contender.audit(keys_, live);
+      const Audit audit = contender.audit(keys_, entrant.live);
       if (!audit.problem.empty()) fail_wrong(where, audit.problem);
       last_key = audit.last_key;
     }
-    if (job.phase.has(Phase::Kind::update)) {
+    if (job.phase.overwrites()) {
       const std::string problem = contender.audit_updates(job);
       if (!problem.empty()) fail_wrong(where, problem);
     }
@@ -138,13 +158,12 @@ class Runner {
       entrant.resident_huge = measured.resident_huge;
     }
     if (Row* row = find_row(job.threads, job.phase, entrant.column)) {
-      add(*row, measured, job, entrant, live);
+      add(*row, measured, job, entrant);
     }
     return last_key;
   }
 
-  static void add(Row& row, const Measured& measured, const Job& job, const Entrant& entrant,
-                  IdRange live) {
+  static void add(Row& row, const Measured& measured, const Job& job, const Entrant& entrant) {
     const auto ops = static_cast<double>(job.sequence.size());
     row.identity = entrant.contender->identity();
     row.ops = job.sequence.size();
@@ -152,6 +171,7 @@ class Runner {
     row.mops.push_back(ops / measured.seconds / 1e6);
     row.cpu_share = std::min(row.cpu_share, measured.cpu_share);
     row.latency.merge(measured.latency);
+    row.over_time.emplace_back(measured.over_time.ops(), measured.work_seconds);
     row.counters.bytes_written += measured.counters.bytes_written;
     row.counters.heap_bytes_written += measured.counters.heap_bytes_written;
     row.counters.flushes += measured.counters.flushes;
@@ -160,7 +180,7 @@ class Runner {
     if (measured.split && row.identity.persistent) {
       row.split = row.split.value_or(Split{}) += *measured.split;
     }
-    const auto keys = static_cast<double>(std::max<std::uint64_t>(live.size(), 1));
+    const auto keys = static_cast<double>(std::max<std::uint64_t>(entrant.live.size(), 1));
     row.pool_bytes_per_key = static_cast<double>(measured.pool_bytes) / keys;
     row.dram_bytes_per_key = static_cast<double>(measured.dram_bytes) / keys;
     row.figures = measured.figures;
@@ -187,19 +207,12 @@ class Runner {
     throw Failure(kExitWrongAnswer, fmt::format("{}: {}", where, problem));
   }
 
-  void show_progress(unsigned repeat, const Job& job, const Entrant& entrant) const {
-    if (!show_progress_) return;
-    fmt::print(stderr, "\r\x1b[Krepeat {}/{}, {} thread(s), {}: {}", repeat + 1, plan_.repeat,
-               job.threads, job.phase.text, entrant.contender->identity().name);
-    std::fflush(stderr);
-  }
-
   const Plan& plan_;
   KeySpace keys_;
   std::vector<Phase> phases_;
   std::optional<Scratch> scratch_;
   std::vector<Row> rows_;
-  bool show_progress_ = ::isatty(STDERR_FILENO) == 1;
+  std::optional<Progress> progress_;
 };
 
 }  // namespace

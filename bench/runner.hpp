@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "contender.hpp"
@@ -19,10 +20,12 @@ struct Row {
   Identity identity;
   Phase phase{Phase::Kind::load};
   unsigned threads = 1;
-  std::uint64_t ops = 0;            // of one repeat
-  std::vector<double> mops;         // of each repeat, in order
-  double cpu_share = 1;             // least of the repeats
-  Histogram latency;                // of all repeats
+  std::uint64_t ops = 0;     // of one repeat
+  std::vector<double> mops;  // of each repeat, in order
+  double cpu_share = 1;      // least of the repeats
+  Histogram latency;         // of all repeats
+  std::vector<std::pair<std::vector<std::uint64_t>, double>>
+      over_time;  // of each repeat: operations in each second, and how long it took
   std::uint64_t latency_every = 1;  // one operation in so many was timed
   Counters counters;                // sums over all repeats
   EpochShare epochs;                // likewise; the worst of all
@@ -34,7 +37,8 @@ struct Row {
   std::int64_t resident_huge = 0;  // and its part in huge pages
 };
 
-// Rows in the order of --threads, then --workload, then --index. Throws Failure: kExitIo when an
+// Rows in the order of --threads, then --workload, then --index. After Interrupt::asked() without
+// the measurement that it ended, nor rows that have no other. Throws Failure: kExitIo when an
 // index refuses to go on, kExitWrongAnswer when it answers wrongly.
 std::vector<Row> run(const Plan& plan);
 

@@ -36,6 +36,11 @@ class OrderedMap {
     return Outcome::done;
   }
 
+  Outcome upsert(K key, std::uint64_t value) {
+    map_.insert_or_assign(typename OwnedKey<K>::type(key), value);
+    return Outcome::done;
+  }
+
   Outcome remove(K key) {
     const auto hit = map_.find(probe(key));
     if (hit == map_.end()) return Outcome::absent;

@@ -10,7 +10,9 @@
 #include "plan.hpp"
 #include "workloads/audit.hpp"
 #include "workloads/keys.hpp"
+#include "workloads/named.hpp"
 #include "workloads/sequence.hpp"
+#include "workloads/space.hpp"
 #include "workloads/timed.hpp"
 
 namespace everleaf::bench {
@@ -44,6 +46,9 @@ class FaultyMap {
   }
   Outcome update(K key, std::uint64_t value) {
     return fault_ == Fault::forgets_updates ? Outcome::done : map_.update(key, value);
+  }
+  Outcome upsert(K key, std::uint64_t value) {
+    return fault_ == Fault::forgets_updates ? Outcome::done : map_.upsert(key, value);
   }
   Outcome remove(K key) {
     return fault_ == Fault::forgets_a_remove && ++removes_ == 7 ? Outcome::done : map_.remove(key);
@@ -81,7 +86,9 @@ std::string noticed_at(Fault fault, const std::vector<Phase>& phases = kPlainPha
   plan.ops = 500;
   const KeySpace keys(KeyOrder::scattered, 1);
   FaultyMap<K> map(fault);
+  const KeyCodec<K> codec;
   IdRange live;
+  Live records;
   std::uint64_t last_key = 0;
   for (const Phase& phase : phases) {
     const Sequence sequence = make_sequence(phase, plan, keys, live, 1);
@@ -90,12 +97,19 @@ std::string noticed_at(Fault fault, const std::vector<Phase>& phases = kPlainPha
     }
     live = live_after(phase, plan, live);
     std::array<WorkerResult, 1> results;
-    run_threads<K>(map, Job{phase, sequence.keys, 1, 1, 20, last_key, sequence.kinds}, results);
+    const Job job{phase, sequence.keys, 1, 1, 20, last_key, sequence.kinds};
+    run_threads<K>(map, codec, job, results);
     if (results[0].mistakes > 0) return phase.text + (results[0].refused ? " refused" : "");
-    const Audit audit = audit_contents<K>(map, keys, live);
+    if (!phase.whole_space) {
+      records = {live};
+    } else if (!settle(records, keys, sequence.keys, sequence.kinds, 1, results[0].answers)
+                    .empty()) {
+      return phase.text + " settled";
+    }
+    const Audit audit = audit_contents<K>(map, codec, keys, records);
     if (!audit.problem.empty()) return phase.text + " audit";
-    if (phase.has(Phase::Kind::update) &&
-        !audit_updates<K>(map, sequence.keys, sequence.kinds).empty()) {
+    if (phase.overwrites() &&
+        !audit_updates<K>(map, codec, sequence.keys, sequence.kinds).empty()) {
       return phase.text + " update audit";
     }
     last_key = audit.last_key;
@@ -138,6 +152,29 @@ TYPED_TEST(Canary, EveryFaultIsNoticedInAMix) {
   EXPECT_EQ(noticed(Fault::scans_short, all), all);
   EXPECT_EQ(noticed(Fault::scans_from_the_next, all), all);
   EXPECT_EQ(noticed(Fault::loses_a_late_insert, all), all + " audit");
+}
+
+// The operations that only named workloads have.
+TYPED_TEST(Canary, EveryFaultIsNoticedInNamedWorkloads) {
+  const auto noticed = [](Fault fault, const std::string& workload) {
+    Arguments arguments;
+    arguments.workload = "load," + workload;
+    return noticed_at<TypeParam>(fault, make_plan(arguments).phases);
+  };
+  for (const NamedWorkload& workload : named_workloads()) {
+    EXPECT_EQ(noticed(Fault::none, workload.phase.text), "");
+  }
+  EXPECT_EQ(noticed(Fault::wrong_finds, "ycsb-f"), "ycsb-f");
+  EXPECT_EQ(noticed(Fault::forgets_updates, "ycsb-f"), "ycsb-f update audit");
+  EXPECT_EQ(noticed(Fault::forgets_updates, "bz-balanced"), "bz-balanced update audit");
+  EXPECT_EQ(noticed(Fault::finds_nothing, "ycsb-d"), "ycsb-d");
+  EXPECT_EQ(noticed(Fault::scans_short, "ycsb-e"), "ycsb-e");
+  EXPECT_EQ(noticed(Fault::scans_from_the_next, "ycsb-e"), "ycsb-e");
+  EXPECT_EQ(noticed(Fault::finds_nothing, "u1-read-heavy"), "u1-read-heavy settled");
+  EXPECT_EQ(noticed(Fault::wrong_finds, "u1-read-heavy"), "u1-read-heavy");
+  EXPECT_EQ(noticed(Fault::forgets_updates, "lodge-skewed-insert"), "lodge-skewed-insert audit");
+  EXPECT_EQ(noticed(Fault::loses_a_late_insert, "u2-write-only"), "u2-write-only settled");
+  EXPECT_EQ(noticed(Fault::forgets_a_remove, "z2-write-only").substr(0, 13), "z2-write-only");
 }
 
 }  // namespace

@@ -3,17 +3,23 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "plan.hpp"
+#include "progress.hpp"
 #include "workloads/keys.hpp"
+#include "workloads/over_time.hpp"
 #include "workloads/random.hpp"
 #include "workloads/sequence.hpp"
+#include "workloads/space.hpp"
 #include "workloads/timed.hpp"
 #include "workloads/zipf.hpp"
 
@@ -136,12 +142,36 @@ TEST(KeyCodec, BytesKeepTheOrderAndComeBack) {
     const std::string left_key(codec(left));
     const std::string right_key(codec(right));
     ASSERT_EQ(left < right, left_key < right_key);
-    ASSERT_EQ(KeyCodec<Bytes>::number_of(left_key), left);
+    ASSERT_EQ(codec.number_of(left_key), left);
   }
   EXPECT_EQ(codec(0xfedcba9876543210), "userfedcba9876543210");
-  EXPECT_EQ(KeyCodec<Bytes>::number_of("user"), std::nullopt);
-  EXPECT_EQ(KeyCodec<Bytes>::number_of("userfedcba987654321x"), std::nullopt);
-  EXPECT_EQ(KeyCodec<Bytes>::number_of("User0000000000000000"), std::nullopt);
+  EXPECT_EQ(codec.number_of("user"), std::nullopt);
+  EXPECT_EQ(codec.number_of("userfedcba987654321x"), std::nullopt);
+  EXPECT_EQ(codec.number_of("User0000000000000000"), std::nullopt);
+  EXPECT_EQ(codec.number_of("user0000000000000000."), std::nullopt);
+}
+
+TEST(KeyCodec, EveryLengthKeepsTheOrderAndComesBack) {
+  for (std::size_t bytes = KeyCodec<Bytes>::kLeast; bytes <= KeyCodec<Bytes>::kMost; ++bytes) {
+    KeyCodec<Bytes> codec(bytes);
+    Random random(bytes);
+    for (int i = 0; i < 1000; ++i) {
+      const std::uint64_t left = random.next();
+      // Also numbers that differ late.
+      const std::uint64_t right = i % 2 == 0 ? random.next() : left ^ random.below(256);
+      const std::string left_key(codec(left));
+      const std::string right_key(codec(right));
+      ASSERT_EQ(left_key.size(), bytes);
+      ASSERT_EQ(left < right, left_key < right_key);
+      ASSERT_EQ(codec.number_of(left_key), left);
+      ASSERT_EQ(codec.number_of(left_key + '.'), std::nullopt);
+      ASSERT_EQ(codec.number_of(left_key.substr(1)), std::nullopt);
+    }
+    std::string other(codec(1));
+    if (bytes == KeyCodec<Bytes>::kLeast || bytes == KeyCodec<Bytes>::kReadable) continue;
+    other.back() = ',';
+    EXPECT_EQ(codec.number_of(other), std::nullopt);
+  }
 }
 
 TEST(Value, BelongsToItsKeyAlone) {
@@ -208,7 +238,7 @@ TEST_P(Sequences, ReadersTakeLiveRecords) {
 
 TEST_P(Sequences, AMixKeepsItsSharesAndItsPromises) {
   plan_.ops = 997;  // no share of it is a whole number
-  const Phase mix("mix", {0, 30, 20, 25, 15, 10});
+  const Phase mix("mix", {0, 20, 10, 25, 15, 10, 12, 8});
   const Sequence sequence = make_sequence(mix, plan_, keys_, kLive, 8);
   const IdRange throughout = live_throughout(mix, plan_, kLive);
   const IdRange after = live_after(mix, plan_, kLive);
@@ -228,7 +258,10 @@ TEST_P(Sequences, AMixKeepsItsSharesAndItsPromises) {
         ASSERT_EQ(id, live.first++);
         break;
       default:
-        ASSERT_TRUE(throughout.contains(id)) << id;
+        // With latest also what was inserted before: there is one thread.
+        ASSERT_TRUE(throughout.contains(id) ||
+                    (plan_.distribution.kind == Distribution::Kind::latest && live.contains(id)))
+            << id;
     }
   }
   EXPECT_EQ(seen, counts);
@@ -258,7 +291,7 @@ TEST_P(Sequences, SameSeedSameSequence) {
 
 INSTANTIATE_TEST_SUITE_P(Distributions, Sequences,
                          testing::Values("uniform", "zipf:0.99", "latest:0.99", "ascending",
-                                         "descending"));
+                                         "descending", "hotspot:20:80"));
 
 std::vector<double> hits_of(const char* distribution, IdRange live, std::uint64_t ops) {
   Plan plan;
@@ -316,6 +349,209 @@ TEST(Distribution, ZipfScattersTheHotRecords) {
   EXPECT_GT(hits[order[0]], 1.5 * hits[order[1]]);
   const auto [low, high] = std::minmax_element(order.begin(), order.begin() + 10);
   EXPECT_GT(*high - *low, 200U);
+}
+
+// A fifth of the records takes four fifths of the operations, evenly within both: chi-square with
+// 999 degrees of freedom has mean 999 and deviation 45.
+TEST(Distribution, HotspotHasItsShares) {
+  std::vector<double> hits = hits_of("hotspot:20:80", {50, 1050}, 1'000'000);
+  std::vector<std::size_t> hot;
+  for (std::size_t id = 0; id < hits.size(); ++id) {
+    if (hits[id] > 2000) hot.push_back(id);  // expected: 4000 or 250
+  }
+  ASSERT_EQ(hot.size(), 200U);
+  EXPECT_GT(hot.back() - hot.front(), 900U);  // they are scattered
+  double chi_square = 0;
+  for (const double count : hits) {
+    const double expected = count > 2000 ? 4000 : 250;
+    chi_square += (count - expected) * (count - expected) / expected;
+  }
+  EXPECT_GT(chi_square, 999 - 5 * 45);
+  EXPECT_LT(chi_square, 999 + 5 * 45);
+}
+
+Plan plan_with(const std::string& workload, std::uint64_t records, std::uint64_t ops) {
+  Arguments arguments;
+  arguments.workload = workload;
+  arguments.records = records;
+  arguments.ops = ops;
+  return make_plan(arguments);
+}
+
+// YCSB's latest: rank r is the r-th newest of what the thread can know to be there. The share of
+// each of the first ranks, within five standard deviations.
+TEST(Named, YcsbDReadsWhatWasJustInserted) {
+  constexpr std::uint64_t kRecords = 10'000;
+  const Plan plan = plan_with("ycsb-d", kRecords, 400'000);
+  const KeySpace keys(KeyOrder::scattered, 4);
+  for (const unsigned threads : {1U, 3U}) {
+    const Sequence sequence = make_sequence(plan.phases[0], plan, keys, {0, kRecords}, 8, threads);
+    std::vector<std::vector<std::uint64_t>> inserted(threads);
+    std::array<double, 5> expected{};
+    std::array<double, 5> seen{};
+    std::uint64_t end = kRecords;
+    std::map<std::uint64_t, double> norms;  // by size, in steps of a hundred
+    for (std::size_t i = 0; i < sequence.keys.size(); ++i) {
+      const std::uint64_t id = keys.id_of(sequence.keys[i]);
+      std::vector<std::uint64_t>& own = inserted[i % threads];
+      if (sequence.kinds[i] == Phase::Kind::insert) {
+        ASSERT_EQ(id, end++);
+        own.push_back(id);
+        continue;
+      }
+      ASSERT_TRUE(id < kRecords || std::ranges::binary_search(own, id)) << i;
+      double& norm = norms[own.size() / 100];
+      const std::uint64_t size = norm == 0 ? kRecords + own.size() : 0;
+      for (std::uint64_t rank = 1; rank <= size; ++rank) {
+        norm += std::pow(static_cast<double>(rank), -0.99);
+      }
+      for (std::size_t rank = 0; rank < seen.size(); ++rank) {
+        expected[rank] += std::pow(static_cast<double>(rank + 1), -0.99) / norm;
+        const std::uint64_t wanted =
+            rank < own.size() ? own[own.size() - 1 - rank] : kRecords - 1 - (rank - own.size());
+        if (id == wanted) seen[rank] += 1;
+      }
+    }
+    for (std::size_t rank = 0; rank < seen.size(); ++rank) {
+      EXPECT_NEAR(seen[rank], expected[rank], 5 * std::sqrt(expected[rank])) << rank;
+    }
+  }
+}
+
+// Lengths 1 to 100, each as often: chi-square with 99 degrees of freedom, deviation 14.
+TEST(Named, YcsbEScansEveryLengthAsOften) {
+  Job job;
+  job.phase = plan_with("ycsb-e", 1000, 1000).phases[0];
+  job.scan_length = 100;
+  std::array<double, 101> counts{};
+  for (std::size_t i = 0; i < 100'000; ++i) counts.at(scan_length_of(job, i)) += 1;
+  EXPECT_EQ(counts[0], 0);
+  double chi_square = 0;
+  for (std::size_t length = 1; length <= 100; ++length) {
+    chi_square += (counts[length] - 1000) * (counts[length] - 1000) / 1000;
+  }
+  EXPECT_LT(chi_square, 99 + 5 * 14);
+  EXPECT_GT(chi_square, 99 - 5 * 14);
+  job.phase = Phase::Kind::scan;
+  EXPECT_EQ(scan_length_of(job, 7), 100U);
+}
+
+// Reads, insertions and removals all draw from the whole space, half of which is loaded.
+TEST(Named, TheWholeSpaceIsDrawnFromAlike) {
+  const Plan plan = plan_with("u1-write-heavy", 500, 1'000'000);
+  const KeySpace keys(KeyOrder::scattered, 4);
+  const IdRange live{100, 600};
+  const Sequence sequence = make_sequence(plan.phases[0], plan, keys, live, 8);
+  std::array<std::vector<double>, Phase::kKinds> hits;
+  hits.fill(std::vector<double>(1000));
+  for (std::size_t i = 0; i < sequence.keys.size(); ++i) {
+    const std::uint64_t at = keys.id_of(sequence.keys[i]) - live.first;
+    ASSERT_LT(at, 1000U);
+    hits[static_cast<std::size_t>(sequence.kinds[i])][at] += 1;
+  }
+  for (const Phase::Kind kind : {Phase::Kind::find, Phase::Kind::insert, Phase::Kind::remove}) {
+    const std::vector<double>& of_kind = hits[static_cast<std::size_t>(kind)];
+    const double expected = std::accumulate(of_kind.begin(), of_kind.end(), 0.0) / 1000;
+    EXPECT_EQ(expected, kind == Phase::Kind::find ? 200 : 400);
+    double chi_square = 0;
+    for (const double count : of_kind) {
+      chi_square += (count - expected) * (count - expected) / expected;
+    }
+    EXPECT_NEAR(chi_square, 999, 5 * 45);
+  }
+  const IdRange after = live_after(plan.phases[0], plan, live);
+  EXPECT_EQ(after.first, live.first);
+  EXPECT_EQ(after.end, live.end);
+}
+
+// settle(): which answers can be true.
+class Settle : public testing::Test {
+ protected:
+  using Kind = Phase::Kind;
+
+  // Records 0 and 1 live, 2 and 3 may come.
+  std::string settled(const std::vector<std::pair<Kind, std::uint64_t>>& ops, unsigned threads,
+                      const std::vector<std::uint8_t>& answers) {
+    const KeySpace keys(KeyOrder::ascending, 1);
+    std::vector<std::uint64_t> sequence;
+    std::vector<Kind> kinds;
+    for (const auto& [kind, id] : ops) {
+      kinds.push_back(kind);
+      sequence.push_back(keys.key_of(id));
+    }
+    live_ = {IdRange{0, 2}};
+    return settle(live_, keys, sequence, kinds, threads, answers);
+  }
+
+  Live live_;
+};
+
+TEST_F(Settle, OneThreadIsReplayed) {
+  EXPECT_EQ(settled({{Kind::find, 0},
+                     {Kind::find, 2},
+                     {Kind::insert, 0},
+                     {Kind::insert, 2},
+                     {Kind::remove, 1},
+                     {Kind::remove, 1},
+                     {Kind::find, 2},
+                     {Kind::upsert, 3}},
+                    1, {1, 0, 0, 1, 1, 0, 1, 1}),
+            "");
+  EXPECT_EQ(live_.present, (std::vector<std::uint8_t>{1, 0, 1, 1}));
+  EXPECT_EQ(live_.size(), 3U);
+  EXPECT_TRUE(live_.contains(2));
+  EXPECT_FALSE(live_.contains(1));
+  EXPECT_FALSE(live_.contains(4));
+  for (const auto& [kind, id, answer] : {std::tuple{Kind::find, 0, 0},
+                                         {Kind::find, 2, 1},
+                                         {Kind::insert, 0, 1},
+                                         {Kind::insert, 2, 0},
+                                         {Kind::remove, 1, 0},
+                                         {Kind::remove, 3, 1}}) {
+    EXPECT_NE(
+        settled({{kind, static_cast<std::uint64_t>(id)}}, 1, {static_cast<std::uint8_t>(answer)}),
+        "");
+  }
+}
+
+TEST_F(Settle, RacesMayEndEitherWay) {
+  // Threads 0 and 1 take turns in the sequence, not in time.
+  const std::vector<std::pair<Kind, std::uint64_t>> race = {
+      {Kind::insert, 2}, {Kind::remove, 2}, {Kind::find, 2}, {Kind::find, 2}};
+  EXPECT_EQ(settled(race, 2, {1, 1, 0, 1}), "");
+  EXPECT_FALSE(live_.contains(2));
+  EXPECT_EQ(settled(race, 2, {1, 0, 1, 1}), "");
+  EXPECT_TRUE(live_.contains(2));
+  EXPECT_NE(settled(race, 2, {0, 1, 0, 0}), "");  // removed without having been there
+  EXPECT_NE(settled({{Kind::insert, 2}, {Kind::insert, 2}}, 2, {1, 1}), "");
+  // Written by one thread only: known to it, not to the other.
+  EXPECT_EQ(settled({{Kind::insert, 2}, {Kind::find, 2}, {Kind::find, 2}}, 2, {1, 0, 1}), "");
+  EXPECT_NE(settled({{Kind::insert, 2}, {Kind::find, 2}, {Kind::find, 2}}, 2, {1, 0, 0}), "");
+  // Written by nobody: known to all.
+  EXPECT_NE(settled({{Kind::find, 1}, {Kind::find, 1}}, 2, {1, 0}), "");
+}
+
+TEST(OverTime, CountsBySecond) {
+  using std::chrono::milliseconds;
+  OverTime one;
+  one.note(milliseconds(10), 5);
+  one.note(milliseconds(999), 12);
+  one.note(milliseconds(3500), 20);
+  EXPECT_EQ(one.ops(), (std::vector<std::uint64_t>{12, 0, 0, 8}));
+  OverTime other;
+  other.note(milliseconds(1000), 3);
+  one.merge(other);
+  EXPECT_EQ(one.ops(), (std::vector<std::uint64_t>{12, 3, 0, 8}));
+  other.merge(one);
+  EXPECT_EQ(other.ops(), (std::vector<std::uint64_t>{12, 6, 0, 8}));
+}
+
+TEST(Progress, ABarIsAsFullAsItsShare) {
+  EXPECT_EQ(bar(0, 10), "[----------]");
+  EXPECT_EQ(bar(0.59, 10), "[#####-----]");
+  EXPECT_EQ(bar(1, 10), "[##########]");
+  EXPECT_EQ(bar(-1, 4), "[----]");
+  EXPECT_EQ(bar(2, 4), "[####]");
 }
 
 TEST(Sampler, MeetsItsRate) {

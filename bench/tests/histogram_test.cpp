@@ -1,9 +1,12 @@
 #include "histogram.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -81,6 +84,36 @@ TEST(Histogram, ExtremesAreKept) {
   histogram.record(kLargest);
   EXPECT_EQ(histogram.quantile(0.5), 0U);
   EXPECT_EQ(histogram.quantile(1.0), kLargest);
+}
+
+// Against the mean of the hundred greatest of all values, merged from three parts.
+TEST(Histogram, TheSlowestAreKept) {
+  Random random(13);
+  std::vector<std::uint64_t> values;
+  std::array<Histogram, 3> parts;
+  for (std::size_t i = 0; i < 50; ++i) {
+    values.push_back(1 + random.below(1'000'000));
+    parts[i % 3].record(values.back());
+  }
+  const auto exact = [&](std::size_t most) {
+    std::ranges::sort(values, std::greater<>());
+    const std::size_t count = std::min(values.size(), most);
+    return std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count),
+                           0.0) /
+           static_cast<double>(count);
+  };
+  const auto merged = [&] {
+    Histogram all;
+    for (const Histogram& part : parts) all.merge(part);
+    return all.slowest_mean();
+  };
+  EXPECT_DOUBLE_EQ(merged(), exact(100));  // all of them
+  for (std::size_t i = 0; i < 20'000; ++i) {
+    values.push_back(1 + random.below(1'000'000));
+    parts[i % 3].record(values.back());
+  }
+  EXPECT_DOUBLE_EQ(merged(), exact(100));
+  EXPECT_EQ(Histogram().slowest_mean(), 0);
 }
 
 TEST(Histogram, MergedIsAsIfRecordedInOne) {

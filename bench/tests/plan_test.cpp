@@ -2,12 +2,14 @@
 
 #include <array>
 #include <chrono>
+#include <numeric>
 #include <string>
 #include <utility>
 
 #include <gtest/gtest.h>
 
 #include "failure.hpp"
+#include "workloads/named.hpp"
 
 namespace everleaf::bench {
 namespace {
@@ -69,8 +71,8 @@ TEST(Plan, AMixIsAPhase) {
   EXPECT_EQ(updates.text, "mix:find=80:update=20");
   EXPECT_TRUE(updates.has(Phase::Kind::find) && updates.has(Phase::Kind::update));
   EXPECT_FALSE(updates.has(Phase::Kind::insert) || updates.has(Phase::Kind::remove));
-  EXPECT_EQ(updates.percent, (std::array<unsigned, 6>{0, 80, 20, 0, 0, 0}));
-  EXPECT_EQ(plan.phases[2].percent, (std::array<unsigned, 6>{0, 76, 0, 19, 0, 5}));
+  EXPECT_EQ(updates.percent, (std::array<unsigned, 8>{0, 80, 20, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(plan.phases[2].percent, (std::array<unsigned, 8>{0, 76, 0, 19, 0, 5, 0, 0}));
   EXPECT_TRUE(updates.writes());
   EXPECT_FALSE(make_plan(with(&Arguments::workload, "mix:scan=5:find=95")).phases[0].writes());
 }
@@ -108,6 +110,105 @@ TEST(Plan, AMixLeavesARecordToFind) {
   EXPECT_NE(refusal_of(arguments).find("leaves nothing for mix:"), std::string::npos);
 }
 
+const Phase& phase_of(const Plan& plan) {
+  return plan.phases.at(0);
+}
+Plan plan_of(const std::string& workload) {
+  return make_plan(with(&Arguments::workload, workload));
+}
+
+// The workloads as their papers state them; by kind: load, find, update, insert, scan, remove,
+// upsert, modify.
+TEST(Plan, NamedWorkloadsAreThoseOfThePapers) {
+  using Percent = std::array<unsigned, Phase::kKinds>;
+  struct Expected {
+    const char* name;
+    Percent percent;
+    const char* distribution;  // null: --distribution
+  };
+  for (const auto& [name, percent, distribution] :
+       {Expected{"ycsb-a", {0, 50, 50}, "zipf:0.99"},
+        {"ycsb-b", {0, 95, 5}, "zipf:0.99"},
+        {"ycsb-c", {0, 100}, "zipf:0.99"},
+        {"ycsb-d", {0, 95, 0, 5}, "latest:0.99"},
+        {"ycsb-e", {0, 0, 0, 5, 95}, "zipf:0.99"},
+        {"ycsb-f", {0, 50, 0, 0, 0, 0, 0, 50}, "zipf:0.99"},
+        {"bz-read-only", {0, 100}, nullptr},
+        {"bz-read-mostly", {0, 90, 0, 0, 0, 0, 10}, nullptr},
+        {"bz-read-heavy", {0, 75, 0, 0, 0, 0, 25}, nullptr},
+        {"bz-balanced", {0, 50, 0, 0, 0, 0, 50}, nullptr},
+        {"pb-mix", {0, 76, 0, 19, 0, 5}, nullptr},
+        {"u1-read-heavy", {0, 80, 0, 10, 0, 10}, "uniform"},
+        {"u2-write-heavy", {0, 20, 0, 40, 0, 40}, "uniform"},
+        {"l1-write-only", {0, 0, 0, 50, 0, 50}, "latest:0.99"},
+        {"z1-read-heavy", {0, 80, 0, 10, 0, 10}, "zipf:1.01"},
+        {"z2-write-heavy", {0, 20, 0, 40, 0, 40}, "zipf:1.05"},
+        {"lodge-insert", {0, 0, 0, 100}, "uniform"},
+        {"lodge-search", {0, 100}, "uniform"},
+        {"lodge-skewed-insert", {0, 0, 0, 0, 0, 0, 100}, "hotspot:20:80"},
+        {"lodge-1-1", {0, 50, 0, 50}, "uniform"},
+        {"lodge-1-2", {0, 66, 0, 34}, "uniform"}}) {
+    SCOPED_TRACE(name);
+    const Plan plan = plan_of(name);
+    const Phase& phase = phase_of(plan);
+    EXPECT_EQ(phase.text, name);
+    EXPECT_EQ(phase.kind, Phase::Kind::mix);
+    EXPECT_EQ(phase.percent, percent);
+    EXPECT_EQ(phase.distribution.has_value(), distribution != nullptr);
+    EXPECT_EQ(distribution_of(plan, phase).text, distribution ? distribution : "uniform");
+    EXPECT_EQ(phase.varied_scans, phase.text == "ycsb-e");
+    const bool is_space = phase.text[2] == '-' || phase.text == "lodge-skewed-insert";
+    EXPECT_EQ(phase.whole_space,
+              is_space && !phase.text.starts_with("bz-") && !phase.text.starts_with("pb-"));
+  }
+}
+
+TEST(Plan, EveryNamedWorkloadIsOneOfAHundredPercent) {
+  EXPECT_EQ(named_workloads().size(), 31U);
+  for (const NamedWorkload& workload : named_workloads()) {
+    EXPECT_EQ(std::accumulate(workload.phase.percent.begin(), workload.phase.percent.end(), 0U),
+              100U)
+        << workload.phase.text;
+    EXPECT_EQ(plan_of(workload.phase.text).phases.size(), 1U);
+  }
+}
+
+TEST(Plan, SomeWorkloadsSayHowMuchIsLoaded) {
+  EXPECT_EQ(plan_of("ycsb-a").records, 1'000'000U);
+  EXPECT_EQ(plan_of("load,u1-read-heavy,u1-write-only").records, 500'000U);
+  EXPECT_EQ(plan_of("ycsb-a,z2-write-heavy,l1-read-heavy").records, 5'000'000U);
+  EXPECT_EQ(plan_of("z2-write-heavy").ops, 5'000'000U);
+  Arguments arguments = with(&Arguments::workload, "u1-read-heavy,u2-read-heavy");
+  EXPECT_NE(refusal_of(arguments).find("500000"), std::string::npos);
+  arguments.records = 7;
+  EXPECT_EQ(make_plan(arguments).records, 7U);
+}
+
+TEST(Plan, NothingElseFollowsAWorkloadOnTheWholeSpace) {
+  EXPECT_EQ(plan_of("ycsb-a,u1-read-heavy,lodge-skewed-insert,u1-write-only").phases.size(), 4U);
+  for (const char* text :
+       {"u1-read-heavy,find", "lodge-skewed-insert,ycsb-a", "u1-read-heavy,u1-write-only,scan"}) {
+    const std::string refusal = refusal_of(with(&Arguments::workload, text));
+    EXPECT_NE(refusal.find("leaves open"), std::string::npos) << text << ": " << refusal;
+  }
+}
+
+TEST(Plan, KeysHaveALength) {
+  for (const auto& [text, bytes] : {std::pair{"u64", 8U},
+                                    {"bytes", 20U},
+                                    {"bytes:8", 8U},
+                                    {"bytes:20", 20U},
+                                    {"bytes:128", 128U}}) {
+    const Plan plan = make_plan(with(&Arguments::keys, text));
+    EXPECT_EQ(plan.key_bytes, bytes);
+    EXPECT_EQ(plan.keys == KeyType::u64, text == std::string("u64"));
+  }
+  for (const char* text : {"bytes:", "bytes:7", "bytes:129", "bytes:x", "bytes:20x", "bytes:-8",
+                           "u64:8", "", "byte", "bytes:8:8"}) {
+    EXPECT_NE(refusal_of(with(&Arguments::keys, text)).find(text), std::string::npos) << text;
+  }
+}
+
 TEST(Plan, RefusesMalformedLists) {
   for (const char* text : {"", "find,", ",find", "find,,scan", "find,find", "find,load"}) {
     EXPECT_FALSE(refusal_of(with(&Arguments::workload, text)).empty()) << text;
@@ -122,6 +223,14 @@ TEST(Plan, RefusesBadExponents) {
                            "latest:inf", "zipf:11", "uniform:1", "ascending:"}) {
     EXPECT_FALSE(refusal_of(with(&Arguments::distribution, text)).empty()) << text;
   }
+  for (const char* text :
+       {"hotspot", "hotspot:", "hotspot:20", "hotspot:20:", "hotspot::80", "hotspot:0:80",
+        "hotspot:100:80", "hotspot:20:100", "hotspot:20:80:1", "hotspot:2x:80"}) {
+    EXPECT_FALSE(refusal_of(with(&Arguments::distribution, text)).empty()) << text;
+  }
+  const Distribution hotspot = parse_distribution("hotspot:20:80");
+  EXPECT_EQ(hotspot.hot_records, 20U);
+  EXPECT_EQ(hotspot.hot_ops, 80U);
   EXPECT_DOUBLE_EQ(parse_distribution("zipf:0.99").exponent, 0.99);
   EXPECT_EQ(parse_distribution("latest:1").kind, Distribution::Kind::latest);
 }
@@ -143,13 +252,16 @@ TEST(Plan, EpochsHaveAUnitAndALimit) {
 }
 
 TEST(Plan, RefusesNumbersOutOfRange) {
-  for (std::uint64_t Arguments::*field :
-       {&Arguments::records, &Arguments::repeat, &Arguments::scan_length}) {
-    for (const std::uint64_t value : {std::uint64_t{0}, ~std::uint64_t{0}}) {
+  for (const std::uint64_t value : {std::uint64_t{0}, ~std::uint64_t{0}}) {
+    for (std::uint64_t Arguments::*field :
+         {&Arguments::repeat, &Arguments::scan_length, &Arguments::latency_every}) {
       Arguments arguments;
       arguments.*field = value;
       EXPECT_FALSE(refusal_of(arguments).empty());
     }
+    Arguments arguments;
+    arguments.records = value;
+    EXPECT_FALSE(refusal_of(arguments).empty());
   }
 }
 
@@ -162,9 +274,10 @@ TEST(Plan, RefusesWhenNothingTakesPart) {
 TEST(Plan, RefusesPhasesThatWouldFindNothing) {
   Arguments arguments = with(&Arguments::workload, "load,remove,find");
   EXPECT_NE(refusal_of(arguments).find("leaves nothing for find"), std::string::npos);
-  arguments.ops = arguments.records - 1;
+  arguments.records = 1000;
+  arguments.ops = 999;
   EXPECT_EQ(make_plan(arguments).phases.size(), 3U);
-  arguments.ops = arguments.records;
+  arguments.ops = 1000;
   arguments.workload = "load,remove,insert,find";
   EXPECT_EQ(make_plan(arguments).phases.size(), 4U);
 }

@@ -5,6 +5,8 @@ Usage: program_test.py PATH-TO-EVERLEAF-BENCH
 
 import json
 import os
+import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -17,13 +19,24 @@ PROGRAM = sys.argv.pop(1)
 SHARES = ["share_traversal", "share_leaf", "share_words", "share_flush", "share_update"]
 PHASES = ["load", "find", "update", "insert", "scan", "remove"]
 ROW_FIELDS = """
-    index spec phase threads records ops repeat distribution keys scan_length seed domain emulated
+    index spec phase threads records ops repeat distribution keys scan_length seed domain survives
+    emulated
     huge_pages mops mops_min mops_max cpu_share rival ratio_to_first_rival ratio_min ratio_max
-    ratio_to_one_thread p50_ns p90_ns p99_ns p999_ns p9999_ns p99999_ns max_ns latency_every
-    latency_samples flushes_per_op fences_per_op words_per_op heap_words_per_op epoch_ns
+    ratio_to_one_thread p50_ns p90_ns p99_ns p999_ns p9999_ns p99999_ns max_ns slowest100_ns
+    over_time latency_every latency_samples flushes_per_op fences_per_op words_per_op heap_words_per_op epoch_ns
     epoch_mean_ns epoch_worst_ns epoch_steps lines_per_op share_traversal share_leaf share_words
     share_flush share_update
     pool_bytes_per_key dram_bytes_per_key tree""".split()
+
+
+STORED = [f"{name}-{how}" for name in ("lmdb", "rocksdb", "leveldb") for how in ("sync", "nosync")]
+NAMED = ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f", "bz-read-only",
+         "bz-read-mostly", "bz-read-heavy", "bz-balanced", "pb-mix", "lodge-insert", "lodge-search",
+         "lodge-1-1", "lodge-1-2"]
+# They leave open which records there are, so they come last.
+WHOLE_SPACE = ["lodge-skewed-insert"] + [
+    f"{space}-{reads}" for space in ("u1", "u2", "l1", "z1", "z2")
+    for reads in ("read-heavy", "write-heavy", "write-only")]
 
 
 class Program(unittest.TestCase):
@@ -37,10 +50,13 @@ class Program(unittest.TestCase):
     def run_program(self, *arguments):
         return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False)
 
-    def measure(self, *arguments):
-        done = self.run_program("--dir", self.dir, "--json", self.json, *arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(os.listdir(self.dir), [], "pools are left behind")
+    def measure(self, *arguments, memory=False):
+        """With `memory` in tmpfs, where there is one."""
+        shm = "/dev/shm" if memory and os.path.isdir("/dev/shm") else self.dir
+        with tempfile.TemporaryDirectory(dir=shm) as pools:
+            done = self.run_program("--dir", pools, "--json", self.json, *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(os.listdir(pools), [], "pools are left behind")
         with open(self.json, encoding="utf-8") as file:
             return json.load(file)["rows"], done.stdout
 
@@ -72,12 +88,22 @@ class Program(unittest.TestCase):
         quantiles = [row[f"p{p}_ns"] for p in (50, 90, 99, 999, 9999, 99999)]
         self.assertEqual(quantiles, sorted(quantiles))
         self.assertTrue(0 < quantiles[-1] <= row["max_ns"])
+        self.assertTrue(0 < row["slowest100_ns"] <= row["max_ns"])
+        for repeat in range(1, row["repeat"] + 1):
+            seconds = [one for one in row["over_time"] if one["repeat"] == repeat]
+            self.assertEqual([one["second"] for one in seconds], list(range(len(seconds))))
+            self.assertEqual(sum(one["ops"] for one in seconds), row["ops"])
+            self.assertTrue(all(0 <= one["length"] <= 1 for one in seconds))
         self.assertEqual(row["latency_samples"], row["ops"] * row["repeat"])
         self.assertTrue(0 <= row["huge_pages"] <= 1)
         self.assertTrue(0 < row["cpu_share"] <= 1)
-        rival = row["index"] in ("absl-btree", "std-map")
+        in_dram = row["index"] in ("absl-btree", "std-map")
+        stored = row["index"] in STORED
+        rival = in_dram or stored
         self.assertEqual(row["flushes_per_op"] is None, rival)
-        self.assertEqual(row["domain"] == "volatile", rival)
+        self.assertEqual(row["domain"] == "volatile", in_dram)
+        self.assertEqual(row["survives"] == "nothing", in_dram)
+        self.assertEqual(row["dram_bytes_per_key"] is None, stored)
         for name in ("epoch_ns", "epoch_steps", "lines_per_op"):
             self.assertEqual(row[name] is None, row["index"] != "bdtree")
         self.assertEqual(row["tree"] is None, rival)
@@ -85,9 +111,9 @@ class Program(unittest.TestCase):
             visits = row["tree"]["wrong_child_visits"]
             self.assertTrue(0 <= visits["change"] <= visits["now"])
             self.assertAlmostEqual(visits["per_op"], visits["change"] / row["ops"])
-        memory = "dram_bytes_per_key" if rival else "pool_bytes_per_key"
+        memory = "dram_bytes_per_key" if in_dram else "pool_bytes_per_key"
         self.assertGreater(row[memory], 0)
-        if row["threads"] == 1:
+        if row["threads"] == 1 and not stored:
             self.assertEqual(row["rival"], "absl-btree")
             self.assertTrue(row["ratio_min"] <= row["ratio_to_first_rival"] <= row["ratio_max"])
             self.assertEqual(row["ratio_to_one_thread"], 1)
@@ -142,6 +168,127 @@ class Program(unittest.TestCase):
                     self.check_row(row, 3000, 2000)
             for mix in mixes:
                 self.assertIn(mix, table)
+
+    def test_named_workloads(self):
+        for keys in ("u64", "bytes:8", "bytes:128"):
+            workloads = NAMED + WHOLE_SPACE
+            rows, table = self.measure(
+                "--index", "wbtree,bdtree,pbtree,bztree,absl-btree", "--records", "1000", "--ops",
+                "700", "--workload", ",".join(workloads), "--threads", "1,2", "--repeat", "2",
+                "--keys", keys, "--domain", "process", "--epoch", "100us")
+            self.assertEqual([r["phase"] for r in rows if r["index"] == "wbtree"], 2 * workloads)
+            for row in rows:
+                with self.subTest(keys=keys, index=row["index"], phase=row["phase"]):
+                    self.check_row(row, 1000, 700)
+                    self.assertEqual(row["keys"], keys)
+            for workload in workloads:
+                self.assertIn(workload, table)
+            distributions = {r["phase"]: r["distribution"] for r in rows}
+            self.assertEqual(distributions["ycsb-a"], "zipf:0.99")
+            self.assertEqual(distributions["bz-balanced"], "uniform")
+
+    def built_rivals(self):
+        """Those in files that the program has; it refuses the others and names their package."""
+        built = []
+        for index in STORED:
+            done = self.run_program("--index", index, "--records", "10", "--dir", self.dir)
+            if done.returncode != 0:
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(f"lib{index.split('-')[0]}-dev", done.stderr)
+                continue
+            built.append(index)
+        return built
+
+    def test_rivals_in_files(self):
+        built = self.built_rivals()
+        if not built:
+            self.skipTest("the program was built without them")
+        for keys in ("u64", "bytes:8", "bytes:128"):
+            workloads = PHASES + NAMED + WHOLE_SPACE[:4]
+            rows, table = self.measure("--index", ",".join(built), "--records", "300", "--ops",
+                                       "200", "--workload", ",".join(workloads), "--threads",
+                                       "1,2", "--repeat", "1", "--keys", keys, memory=True)
+            self.assertEqual([(r["threads"], r["phase"], r["index"]) for r in rows],
+                             [(threads, phase, index) for threads in (1, 2)
+                              for phase in workloads for index in built])
+            for row in rows:
+                with self.subTest(keys=keys, index=row["index"], phase=row["phase"]):
+                    self.check_row(row, 300, 200)
+                    self.assertEqual(row["rival"], built[0])
+                    self.assertIn(row["survives"], ("kill", "power loss"))
+                    if row["index"].endswith("-nosync"):
+                        self.assertEqual(row["domain"], "process")
+            for index in built:
+                self.assertIn(f"{index}: domain ", table)
+        # A few where a write may have to wait for a disk.
+        rows, _ = self.measure("--index", ",".join(built), "--records", "20", "--repeat", "1")
+        self.assertEqual(len(rows), len(built) * len(PHASES))
+
+    def test_latency_of_every_operation(self):
+        for every in (1, 64):
+            rows, _ = self.measure("--index", "absl-btree", "--records", "100000", "--repeat", "1",
+                                   "--workload", "find", "--latency-every", str(every))
+            self.assertEqual(rows[0]["latency_every"], every)
+            self.assertEqual(rows[0]["latency_samples"] == 100000, every == 1)
+
+    def test_progress_on_a_terminal(self):
+        terminal, stderr = pty.openpty()
+        arguments = [PROGRAM, "--index", "wbtree", "--dir", self.dir, "--domain", "process",
+                     "--records", "20000", "--repeat", "1000", "--workload", "find"]
+        with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=stderr) as running:
+            os.close(stderr)
+            shown = b""
+            while not re.search(rb"\[#*-+\] +\d+ %  .*repeat \d+/1000, 1 thread.*: wbtree", shown):
+                shown += os.read(terminal, 4096)
+            running.send_signal(signal.SIGINT)
+            self.assertEqual(running.wait(), -signal.SIGINT)
+        os.close(terminal)
+
+    def test_an_interrupt_keeps_what_was_measured(self):
+        out = os.path.join(os.path.dirname(self.json), "out")
+        arguments = [PROGRAM, "--index", "wbtree,absl-btree", "--dir", self.dir, "--domain",
+                     "process", "--json", self.json, "--records", "2000", "--ops", "1000",
+                     "--workload", "load,find", "--repeat", "1000"]
+        terminal, stderr = pty.openpty()  # the bar tells when a round is over
+        with open(out, "w", encoding="utf-8") as stdout, \
+                subprocess.Popen(arguments, stdout=stdout, stderr=stderr) as running:
+            os.close(stderr)
+            shown = b""
+            while not re.search(rb"repeat ([2-9]|\d\d+)/1000", shown):
+                shown += os.read(terminal, 4096)
+            running.send_signal(signal.SIGINT)
+            self.assertEqual(running.wait(), -signal.SIGINT)
+        os.close(terminal)
+        with open(self.json, encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertTrue(result["interrupted"])
+        self.assertEqual([(r["index"], r["phase"]) for r in result["rows"]],
+                         [(index, phase) for phase in ("load", "find")
+                          for index in ("wbtree", "absl-btree")])
+        for row in result["rows"]:
+            self.assertTrue(1 <= row["repeat"] < 1000)
+            self.check_row(row, 2000, 1000)
+        with open(out, encoding="utf-8") as file:
+            table = file.read()
+        self.assertIn("interrupted", table)
+        self.assertIn("absl-btree", table)
+
+    def test_an_interrupt_ends_a_phase(self):
+        # A thousand of these loads would take hours, one takes seconds.
+        arguments = [PROGRAM, "--index", "absl-btree", "--records", "20000000", "--repeat", "1000",
+                     "--workload", "load"]
+        terminal, stderr = pty.openpty()
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=stderr,
+                              text=True) as running:
+            os.close(stderr)
+            shown = b""
+            while b"load: absl-btree" not in shown:
+                shown += os.read(terminal, 4096)
+            running.send_signal(signal.SIGINT)
+            table = running.communicate()[0]
+            self.assertEqual(running.returncode, -signal.SIGINT)
+        os.close(terminal)
+        self.assertIn("interrupted", table)
 
     def test_every_tree_by_default(self):
         rows, _ = self.measure("--records", "2000", "--repeat", "1", "--domain", "process")
@@ -228,6 +375,13 @@ class Program(unittest.TestCase):
                                 (["--workload", "mix:find=80:fnd=20"], "'fnd'"),
                                 (["--records", "10", "--ops", "20", "--workload",
                                   "mix:find=50:remove=50"], "all of the 10 records"),
+                                (["--workload", "ycsb-g"], "'ycsb-g'; there are: load"),
+                                (["--workload", "u1-read-heavy,find"], "leaves open"),
+                                (["--workload", "u1-read-heavy,u2-read-heavy"], "run them apart"),
+                                (["--distribution", "hotspot:20"], "hotspot:20"),
+                                (["--keys", "bytes:7"], "from 8 to 128"),
+                                (["--keys", "bytes:129"], "from 8 to 128"),
+                                (["--latency-every", "0"], "--latency-every"),
                                 (["--epoch", "5m"], "5m"),
                                 (["--epoch", "11s"], "11s"),
                                 (["--records", "0"], "--records"),
@@ -243,7 +397,9 @@ class Program(unittest.TestCase):
 
     def test_io_is_3(self):
         absent = os.path.join(self.dir, "absent")
+        rivals = self.built_rivals()
         for arguments in (["--index", "wbtree", "--dir", absent],
+                          *(["--index", rival, "--dir", absent] for rival in rivals),
                           ["--index", "std-map", "--json", os.path.join(absent, "rows.json")]):
             with self.subTest(arguments=arguments):
                 done = self.run_program("--records", "100", *arguments)

@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "compare/session.hpp"
 #include "plan.hpp"
 #include "workloads/keys.hpp"
 
@@ -35,8 +36,10 @@ inline std::optional<std::string> successor(const std::string& key) {
 // Walks the whole index in batches: keys ascending, every key that of a live record with its value,
 // as many as there are live records. So nothing is missing, foreign, or there twice.
 template <class K, class Store>
-Audit audit_contents(Store& store, const KeySpace& keys, IdRange live) {
+Audit audit_contents(Store& index, const KeyCodec<K>& codec, const KeySpace& keys,
+                     const Live& live) {
   constexpr std::size_t kBatch = 1000;
+  auto&& store = session_of(index, false);
   Audit audit;
   std::vector<Entry<K>> batch;
   std::uint64_t seen = 0;
@@ -47,7 +50,7 @@ Audit audit_contents(Store& store, const KeySpace& keys, IdRange live) {
       return audit;
     }
     for (const auto& [key, value] : batch) {
-      const auto number = KeyCodec<K>::number_of(key);
+      const auto number = codec.number_of(key);
       if (!number || !live.contains(keys.id_of(*number)) || !value_belongs(value, *number)) {
         audit.problem =
             fmt::format("it holds the key {} with value {}, which is not so", key, value);
@@ -62,8 +65,8 @@ Audit audit_contents(Store& store, const KeySpace& keys, IdRange live) {
     if (batch.empty()) break;
     from = successor(batch.back().key);
   }
-  if (seen != live.size()) {
-    audit.problem = fmt::format("it holds {} keys instead of {}", seen, live.size());
+  if (const std::uint64_t expected = live.size(); seen != expected) {
+    audit.problem = fmt::format("it holds {} keys instead of {}", seen, expected);
   }
   return audit;
 }
@@ -71,13 +74,13 @@ Audit audit_contents(Store& store, const KeySpace& keys, IdRange live) {
 // After updates: the first keys of the sequence that were updated have the new value, not only a
 // right one. `kinds` as in Sequence.
 template <class K, class Store>
-std::string audit_updates(Store& store, std::span<const std::uint64_t> sequence,
+std::string audit_updates(Store& index, KeyCodec<K> key, std::span<const std::uint64_t> sequence,
                           std::span<const Phase::Kind> kinds) {
   constexpr std::size_t kMost = 100'000;
-  KeyCodec<K> key;
+  auto&& store = session_of(index, false);
   std::size_t seen = 0;
   for (std::size_t i = 0; i < sequence.size() && seen < kMost; ++i) {
-    if (!kinds.empty() && kinds[i] != Phase::Kind::update) continue;
+    if (!kinds.empty() && !Phase::overwrites(kinds[i])) continue;
     ++seen;
     const std::uint64_t number = sequence[i];
     const Lookup hit = store.find(key(number));

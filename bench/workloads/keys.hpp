@@ -5,11 +5,14 @@
 // number gives the key (itself, or bytes in the same order) and the value.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <everleaf/index.hpp>
 
@@ -60,6 +63,20 @@ constexpr bool value_belongs(std::uint64_t value, std::uint64_t key) {
   return ((value ^ value_of(key, 0)) & ~kWriterMask) == 0;
 }
 
+// Which records there are.
+struct Live {
+  IdRange ids;
+  std::vector<std::uint8_t> present = {};  // of those ids; empty: all of them
+
+  [[nodiscard]] std::uint64_t size() const {
+    return present.empty() ? ids.size()
+                           : static_cast<std::uint64_t>(std::ranges::count(present, 1));
+  }
+  [[nodiscard]] bool contains(std::uint64_t id) const {
+    return ids.contains(id) && (present.empty() || present[id - ids.first] == 1);
+  }
+};
+
 // Turns key numbers into keys of type K, and back (nullopt: not one of ours).
 template <class K>
 class KeyCodec;
@@ -67,32 +84,55 @@ class KeyCodec;
 template <>
 class KeyCodec<std::uint64_t> {
  public:
+  explicit KeyCodec(std::size_t = sizeof(std::uint64_t)) {}
   std::uint64_t operator()(std::uint64_t number) { return number; }
-  static std::optional<std::uint64_t> number_of(std::uint64_t key) { return key; }
+  [[nodiscard]] std::optional<std::uint64_t> number_of(std::uint64_t key) const { return key; }
 };
 
-// "user" and 16 lower-case hexadecimal digits: 20 bytes, in the order of the numbers, and too long
-// for the short-string buffer, as real keys are.
+// Keys of kLeast to kMost bytes, in the order of the numbers. From kReadable on: "user", 16
+// lower-case hexadecimal digits, and dots to the length; 20 bytes are too long for the short-string
+// buffer, as real keys are. Shorter ones: the number's eight bytes, the highest first, and dots.
 template <>
 class KeyCodec<Bytes> {
  public:
   static constexpr std::string_view kPrefix = "user";
   static constexpr std::size_t kDigits = 16;
+  static constexpr std::size_t kLeast = sizeof(std::uint64_t);
+  static constexpr std::size_t kReadable = kPrefix.size() + kDigits;
+  static constexpr std::size_t kMost = 128;
+
+  explicit KeyCodec(std::size_t bytes = kReadable) : bytes_(bytes) {
+    text_.fill('.');
+    if (readable()) std::ranges::copy(kPrefix, text_.begin());
+  }
 
   // The answer points into this object and lives until the next call.
   Bytes operator()(std::uint64_t number) {
-    for (std::size_t byte = 0; byte < kDigits / 2; ++byte) {
-      const auto pair = kPairs[(number >> (56 - 8 * byte)) & 0xff];
-      text_[kPrefix.size() + 2 * byte] = pair[0];
-      text_[kPrefix.size() + 2 * byte + 1] = pair[1];
+    for (std::size_t byte = 0; byte < sizeof number; ++byte) {
+      const auto value = static_cast<std::uint8_t>(number >> (56 - 8 * byte));
+      if (!readable()) {
+        text_[byte] = static_cast<char>(value);
+        continue;
+      }
+      text_[kPrefix.size() + 2 * byte] = kPairs[value][0];
+      text_[kPrefix.size() + 2 * byte + 1] = kPairs[value][1];
     }
-    return {text_.data(), text_.size()};
+    return {text_.data(), bytes_};
   }
 
-  static std::optional<std::uint64_t> number_of(std::string_view key) {
-    if (key.size() != kPrefix.size() + kDigits || !key.starts_with(kPrefix)) return std::nullopt;
+  [[nodiscard]] std::optional<std::uint64_t> number_of(std::string_view key) const {
+    if (key.size() != bytes_) return std::nullopt;
+    const std::size_t end = readable() ? kReadable : kLeast;
+    if (key.find_first_not_of('.', end) != std::string_view::npos) return std::nullopt;
     std::uint64_t number = 0;
-    for (const char digit : key.substr(kPrefix.size())) {
+    if (!readable()) {
+      for (const char byte : key.substr(0, end)) {
+        number = number << 8 | static_cast<std::uint8_t>(byte);
+      }
+      return number;
+    }
+    if (!key.starts_with(kPrefix)) return std::nullopt;
+    for (const char digit : key.substr(kPrefix.size(), kDigits)) {
       const std::size_t nibble = kHex.find(digit);
       if (nibble == std::string_view::npos) return std::nullopt;
       number = number << 4 | nibble;
@@ -108,7 +148,10 @@ class KeyCodec<Bytes> {
     return pairs;
   }();
 
-  std::array<char, 20> text_{'u', 's', 'e', 'r'};
+  [[nodiscard]] bool readable() const { return bytes_ >= kReadable; }
+
+  std::size_t bytes_;
+  std::array<char, kMost> text_;
 };
 
 }  // namespace everleaf::bench

@@ -29,7 +29,9 @@ class Chooser {
         ids_(ids),
         random_(seed),
         shuffle_(ids.size(), seed),
-        zipf_(ids.size(), distribution.exponent) {}
+        zipf_(ids.size(), distribution.exponent),
+        hot_(std::max<std::uint64_t>(1, ids.size() * distribution.hot_records / 100)),
+        hot_ops_(distribution.hot_ops) {}
 
   std::uint64_t next() {
     switch (kind_) {
@@ -39,6 +41,11 @@ class Chooser {
         return ids_.first + shuffle_(zipf_(random_));
       case Kind::latest:
         return ids_.end - 1 - zipf_(random_);
+      case Kind::hotspot: {
+        const bool is_hot = random_.below(100) < hot_ops_ || hot_ == ids_.size();
+        return ids_.first +
+               shuffle_(is_hot ? random_.below(hot_) : hot_ + random_.below(ids_.size() - hot_));
+      }
       case Kind::ascending:
       case Kind::descending:
         break;
@@ -52,7 +59,36 @@ class Chooser {
   Random random_;
   Shuffle shuffle_;
   Zipf zipf_;
+  std::uint64_t hot_;  // ranks below it are hotspot's
+  unsigned hot_ops_;
   std::uint64_t turn_ = 0;
+};
+
+// latest:T while records are inserted: each thread's own ones become the newest that it asks for.
+class LatestChooser {
+ public:
+  LatestChooser(double exponent, IdRange before, std::uint64_t seed, unsigned threads)
+      : exponent_(exponent), before_(before), random_(seed), inserted_(threads) {
+    zipf_.assign(threads, Zipf(before.size(), exponent));
+  }
+
+  void inserted(unsigned thread, std::uint64_t id) {
+    inserted_[thread].push_back(id);
+    zipf_[thread] = Zipf(before_.size() + inserted_[thread].size(), exponent_);
+  }
+
+  std::uint64_t next(unsigned thread) {
+    const std::vector<std::uint64_t>& own = inserted_[thread];
+    const std::uint64_t rank = zipf_[thread](random_);
+    return rank < own.size() ? own[own.size() - 1 - rank] : before_.end - 1 - (rank - own.size());
+  }
+
+ private:
+  double exponent_;
+  IdRange before_;
+  Random random_;
+  std::vector<std::vector<std::uint64_t>> inserted_;  // of each thread, in its order
+  std::vector<Zipf> zipf_;
 };
 
 // Every order of that many operations of each kind is equally likely.
@@ -70,15 +106,28 @@ std::vector<Phase::Kind> shuffled_kinds(Counts left, std::uint64_t seed) {
 }
 
 Sequence make_mix(const Phase& phase, const Plan& plan, const KeySpace& keys, IdRange live,
-                  std::uint64_t seed) {
+                  std::uint64_t seed, unsigned threads) {
   Sequence sequence;
   sequence.kinds = shuffled_kinds(counts_of(plan, phase, live.size()), mix(seed));
   sequence.keys.resize(sequence.kinds.size());
-  Chooser chooser(plan.distribution, live_throughout(phase, plan, live), seed);
+  const Distribution& distribution = distribution_of(plan, phase);
+  const IdRange throughout =
+      phase.whole_space ? space_of(live) : live_throughout(phase, plan, live);
+  Chooser chooser(distribution, throughout, seed);
+  if (phase.whole_space) {
+    fill(sequence.keys, keys, [&](std::uint64_t) { return chooser.next(); });
+    return sequence;
+  }
+  const bool is_latest = distribution.kind == Kind::latest;
+  LatestChooser latest(distribution.exponent, throughout, seed, is_latest ? threads : 0);
   fill(sequence.keys, keys, [&](std::uint64_t i) {
-    if (sequence.kinds[i] == Phase::Kind::insert) return live.end++;
+    const auto thread = static_cast<unsigned>(i % threads);
     if (sequence.kinds[i] == Phase::Kind::remove) return live.first++;
-    return chooser.next();
+    if (sequence.kinds[i] != Phase::Kind::insert) {
+      return is_latest ? latest.next(thread) : chooser.next();
+    }
+    if (is_latest) latest.inserted(thread, live.end);
+    return live.end++;
   });
   return sequence;
 }
@@ -91,14 +140,14 @@ KeyOrder key_order(const Distribution& distribution) {
 }
 
 Sequence make_sequence(const Phase& phase, const Plan& plan, const KeySpace& keys, IdRange live,
-                       std::uint64_t seed) {
-  if (phase.kind == Phase::Kind::mix) return make_mix(phase, plan, keys, live, seed);
+                       std::uint64_t seed, unsigned threads) {
+  if (phase.kind == Phase::Kind::mix) return make_mix(phase, plan, keys, live, seed, threads);
   const std::uint64_t ops = count_of(counts_of(plan, phase, live.size()), phase.kind);
   Sequence sequence{std::vector<std::uint64_t>(ops), {}};
   if (phase.kind == Phase::Kind::load || phase.kind == Phase::Kind::insert) {
     fill(sequence.keys, keys, [&](std::uint64_t i) { return live.end + i; });
   } else if (phase.kind != Phase::Kind::remove) {
-    Chooser chooser(plan.distribution, live, seed);
+    Chooser chooser(distribution_of(plan, phase), live, seed);
     fill(sequence.keys, keys, [&](std::uint64_t) { return chooser.next(); });
   } else if (in_key_order(plan.distribution)) {
     fill(sequence.keys, keys, [&](std::uint64_t i) { return live.first + i; });
@@ -110,6 +159,7 @@ Sequence make_sequence(const Phase& phase, const Plan& plan, const KeySpace& key
 }
 
 IdRange live_after(const Phase& phase, const Plan& plan, IdRange live) {
+  if (phase.whole_space) return live;
   const Counts counts = counts_of(plan, phase, live.size());
   return {live.first + count_of(counts, Phase::Kind::remove),
           live.end + count_of(counts, Phase::Kind::load) + count_of(counts, Phase::Kind::insert)};

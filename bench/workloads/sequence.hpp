@@ -27,11 +27,21 @@ struct Sequence {
 //     ascending, descending   the live records in order, again from the first at the end
 //   mix           kinds in random order. Inserts take new ids and removes the oldest ones, both in
 //                 order; the others take records that live throughout the phase: threads run at
-//                 their own pace, so what one inserts or removes, another must not ask for
+//                 their own pace, so what one inserts or removes, another must not ask for. With
+//                 latest:T the newest ones are first those that the operation's own thread, of
+//                 `threads`, inserted before it
+//   whole_space   ids of space_of(live), whether they live or not; there rank r of latest:T is the
+//                 r-th from the end
 Sequence make_sequence(const Phase& phase, const Plan& plan, const KeySpace& keys, IdRange live,
-                       std::uint64_t seed);
+                       std::uint64_t seed, unsigned threads = 1);
 
-// The live records after the phase.
+// What phases with whole_space draw from: the live records, and as many new ones.
+inline IdRange space_of(IdRange live) {
+  return {live.first, live.end + live.size()};
+}
+
+// The live records after the phase; phases with whole_space change them in ways that only their
+// answers tell (workloads/space.hpp).
 IdRange live_after(const Phase& phase, const Plan& plan, IdRange live);
 
 // The records that live before, after and all through the phase.

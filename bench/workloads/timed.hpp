@@ -2,9 +2,11 @@
 //
 // Thread t of T takes the operations t, t + T, t + 2T, ... of the sequence. Every answer is checked
 // where it comes (two compares); one operation in `sample_every`, at random gaps, is timed by
-// itself. The time of a phase is from the first thread's start to the last thread's end.
+// itself, and then the thread also tells how far it is and looks whether it shall go on. The time
+// of a phase is from the first thread's start to the last thread's end.
 #pragma once
 
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstddef>
@@ -12,16 +14,20 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <everleaf/index.hpp>
 
 #include <time.h>
 
+#include "compare/session.hpp"
 #include "histogram.hpp"
+#include "interrupt.hpp"
 #include "plan.hpp"
 #include "split.hpp"
 #include "workloads/keys.hpp"
+#include "workloads/over_time.hpp"
 #include "workloads/random.hpp"
 
 namespace everleaf::bench {
@@ -35,7 +41,8 @@ struct Job {
   unsigned sample_every = 1;
   std::size_t scan_length = 0;
   std::uint64_t last_key = 0;  // largest key number that lives throughout: where scans end early
-  std::span<const Phase::Kind> kinds = {};  // of a mix: one for each operation
+  std::span<const Phase::Kind> kinds = {};         // of a mix: one for each operation
+  std::atomic<std::uint64_t>* progress = nullptr;  // counts operations; null: nobody looks
 };
 
 struct Mistake {
@@ -53,6 +60,10 @@ struct alignas(128) WorkerResult {
   Clock::time_point end;
   double cpu_seconds = 0;
   std::optional<Split> split;
+  OverTime over_time;
+  std::vector<std::uint8_t>
+      answers;           // with whole_space: whether its operations were done, in order
+  bool stopped = false;  // by an interrupt, before the last operation
 };
 
 // Gaps are uniform in 1 .. 2 * every - 1, so that no period of the index (a split every n inserts)
@@ -99,16 +110,24 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
   const std::size_t ops = job.sequence.size();
   const double cpu_begin = thread_cpu_seconds();
   const std::optional<Split> split_begin = split_so_far();
+  std::size_t i = thread;
+  std::size_t told = i;
   result.begin = Clock::now();
-  for (std::size_t i = thread; i < ops; i += job.threads) {
+  for (; i < ops; i += job.threads) {
     const bool timed = sampler.due();
     Clock::time_point before;
     if (timed) [[unlikely]]
       before = Clock::now();
     const Answer answer = operation(i);
     if (timed) [[unlikely]] {
-      const std::chrono::nanoseconds spent = Clock::now() - before;
+      const Clock::time_point after = Clock::now();
+      const std::chrono::nanoseconds spent = after - before;
       result.latency.record(static_cast<std::uint64_t>(spent.count()));
+      result.over_time.note(after - result.begin, i / job.threads + 1);
+      if (job.progress != nullptr) {
+        job.progress->fetch_add((i - told) / job.threads, std::memory_order_relaxed);
+        told = i;
+      }
     }
     if (!answer.right) [[unlikely]] {
       if (result.mistakes++ == 0) result.first_mistake = {i, answer.outcome};
@@ -117,8 +136,13 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
         break;
       }
     }
+    if (timed && Interrupt::asked()) [[unlikely]] {
+      result.stopped = true;
+      break;
+    }
   }
   result.end = Clock::now();
+  result.over_time.note(result.end - result.begin, i / job.threads);
   if (split_begin) result.split = *split_so_far() - *split_begin;
   result.cpu_seconds = thread_cpu_seconds() - cpu_begin;
 }
@@ -127,12 +151,13 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
 // at the last key; in a mix, keys beyond it may come and go.
 template <class K>
 Answer judge_scan(Outcome outcome, const std::vector<Entry<K>>& entries, K from,
-                  std::uint64_t number, const Job& job) {
+                  const KeyCodec<K>& codec, std::uint64_t number, std::size_t length,
+                  const Job& job) {
   if (outcome != Outcome::done || entries.empty()) return {false, outcome};
   const bool starts_right =
       entries.front().key == from && value_belongs(entries.front().value, number);
-  const std::optional<std::uint64_t> last = KeyCodec<K>::number_of(entries.back().key);
-  const bool ends_right = entries.size() == job.scan_length || last == job.last_key ||
+  const std::optional<std::uint64_t> last = codec.number_of(entries.back().key);
+  const bool ends_right = entries.size() == length || last == job.last_key ||
                           (job.phase.kind == Phase::Kind::mix && last > job.last_key);
   return {starts_right && ends_right, outcome};
 }
@@ -165,17 +190,86 @@ template <class K, class Store>
   return {outcome == Outcome::done, outcome};
 }
 template <class K, class Store>
-Answer scan_one(Store& store, KeyCodec<K>& key, std::uint64_t number, const Job& job,
+[[gnu::always_inline]] inline Answer upsert_one(Store& store, KeyCodec<K>& key,
+                                                std::uint64_t number) {
+  const Outcome outcome = store.upsert(key(number), value_of(number, 1));
+  return {outcome == Outcome::done, outcome};
+}
+// Read, modify, write: two calls, as a user would.
+template <class K, class Store>
+[[gnu::always_inline]] inline Answer modify_one(Store& store, KeyCodec<K>& key,
+                                                std::uint64_t number) {
+  const Answer read = find_one<K>(store, key, number);
+  return read.right ? update_one<K>(store, key, number) : read;
+}
+// Entries that operation i of the sequence asks for.
+inline std::size_t scan_length_of(const Job& job, std::size_t i) {
+  if (!job.phase.varied_scans) return job.scan_length;
+  return static_cast<std::size_t>(1 + Random(i).below(job.scan_length));
+}
+template <class K, class Store>
+Answer scan_one(Store& store, KeyCodec<K>& key, std::size_t i, const Job& job,
                 std::vector<Entry<K>>& entries) {
+  const std::uint64_t number = job.sequence[i];
+  const std::size_t length = scan_length_of(job, i);
   const K from = key(number);
-  const Outcome outcome = store.scan(from, job.scan_length, entries);
-  return judge_scan<K>(outcome, entries, from, number, job);
+  const Outcome outcome = store.scan(from, length, entries);
+  return judge_scan<K>(outcome, entries, from, key, number, length, job);
 }
 
-// What `thread` does in the phase. Store has the face of Index<K>.
+// Keys may be there or not: `done` is for settle() (space.hpp) to judge. What can be judged here is
+// a value, and that the answer is one of the two.
 template <class K, class Store>
-void work(Store& store, const Job& job, unsigned thread, WorkerResult& result) {
-  KeyCodec<K> key;
+Answer whole_space_one(Store& store, KeyCodec<K>& key, std::uint64_t number, Phase::Kind kind,
+                       std::uint8_t& done) {
+  Answer answer = kind == Phase::Kind::find     ? find_one<K>(store, key, number)
+                  : kind == Phase::Kind::insert ? insert_one<K>(store, key, number)
+                  : kind == Phase::Kind::remove ? remove_one<K>(store, key, number)
+                                                : upsert_one<K>(store, key, number);
+  done = answer.outcome == Outcome::done ? 1 : 0;
+  const Outcome other = kind == Phase::Kind::insert ? Outcome::exists : Outcome::absent;
+  if (kind != Phase::Kind::upsert && answer.outcome == other) answer.right = true;
+  return answer;
+}
+
+template <class K, class Store>
+void work_on_whole_space(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
+                         WorkerResult& result) {
+  result.answers.resize(job.sequence.size() / job.threads + 1);
+  timed_loop(job, thread, result, [&](std::size_t i) {
+    return whole_space_one<K>(store, key, job.sequence[i], job.kinds[i],
+                              result.answers[i / job.threads]);
+  });
+}
+
+template <class K, class Store>
+void work_on_mix(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
+                 std::vector<Entry<K>>& entries, WorkerResult& result) {
+  const std::uint64_t* const keys = job.sequence.data();
+  timed_loop(job, thread, result, [&](std::size_t i) {
+    switch (job.kinds[i]) {
+      case Phase::Kind::find:
+        return find_one<K>(store, key, keys[i]);
+      case Phase::Kind::update:
+        return update_one<K>(store, key, keys[i]);
+      case Phase::Kind::upsert:
+        return upsert_one<K>(store, key, keys[i]);
+      case Phase::Kind::modify:
+        return modify_one<K>(store, key, keys[i]);
+      case Phase::Kind::scan:
+        return scan_one<K>(store, key, i, job, entries);
+      case Phase::Kind::remove:
+        return remove_one<K>(store, key, keys[i]);
+      default:
+        return insert_one<K>(store, key, keys[i]);
+    }
+  });
+}
+
+// What `thread` does in the phase. Store has the face of Index<K>, or sessions that have it.
+template <class K, class Store>
+void work(Store& index, KeyCodec<K> key, const Job& job, unsigned thread, WorkerResult& result) {
+  auto&& store = session_of(index, job.phase.whole_space);
   const std::uint64_t* const keys = job.sequence.data();
   std::vector<Entry<K>> entries;
   if (job.phase.has(Phase::Kind::scan)) entries.reserve(job.scan_length);
@@ -191,41 +285,37 @@ void work(Store& store, const Job& job, unsigned thread, WorkerResult& result) {
       return timed_loop(job, thread, result,
                         [&](std::size_t i) { return update_one<K>(store, key, keys[i]); });
     case Phase::Kind::scan:
-      return timed_loop(job, thread, result, [&](std::size_t i) {
-        return scan_one<K>(store, key, keys[i], job, entries);
-      });
+      return timed_loop(job, thread, result,
+                        [&](std::size_t i) { return scan_one<K>(store, key, i, job, entries); });
     case Phase::Kind::remove:
       return timed_loop(job, thread, result,
                         [&](std::size_t i) { return remove_one<K>(store, key, keys[i]); });
+    case Phase::Kind::upsert:
+      return timed_loop(job, thread, result,
+                        [&](std::size_t i) { return upsert_one<K>(store, key, keys[i]); });
+    case Phase::Kind::modify:
+      return timed_loop(job, thread, result,
+                        [&](std::size_t i) { return modify_one<K>(store, key, keys[i]); });
     case Phase::Kind::mix:
-      return timed_loop(job, thread, result, [&](std::size_t i) {
-        switch (job.kinds[i]) {
-          case Phase::Kind::find:
-            return find_one<K>(store, key, keys[i]);
-          case Phase::Kind::update:
-            return update_one<K>(store, key, keys[i]);
-          case Phase::Kind::scan:
-            return scan_one<K>(store, key, keys[i], job, entries);
-          case Phase::Kind::remove:
-            return remove_one<K>(store, key, keys[i]);
-          default:
-            return insert_one<K>(store, key, keys[i]);
-        }
-      });
+      if (job.phase.whole_space) {
+        return work_on_whole_space<K>(store, std::move(key), job, thread, result);
+      }
+      return work_on_mix<K>(store, std::move(key), job, thread, entries, result);
   }
 }
 
 // Runs the phase on results.size() threads that start together. One thread is the caller itself: a
 // second one would give the rivals an arena of malloc that grows in small steps.
 template <class K, class Store>
-void run_threads(Store& store, const Job& job, std::span<WorkerResult> results) {
-  if (results.size() == 1) return work<K>(store, job, 0, results[0]);
+void run_threads(Store& store, const KeyCodec<K>& codec, const Job& job,
+                 std::span<WorkerResult> results) {
+  if (results.size() == 1) return work<K>(store, codec, job, 0, results[0]);
   std::barrier start(static_cast<std::ptrdiff_t>(results.size()));
   std::vector<std::jthread> threads;
   for (unsigned thread = 0; thread < results.size(); ++thread) {
     threads.emplace_back([&, thread] {
       start.arrive_and_wait();
-      work<K>(store, job, thread, results[thread]);
+      work<K>(store, codec, job, thread, results[thread]);
     });
   }
 }
