@@ -9,6 +9,7 @@
 // Then the audit (audit.hpp) compares the index with the records that must be there.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -49,9 +50,7 @@ inline std::string settle(Live& live, const KeySpace& keys, std::span<const std:
     const std::uint64_t at = keys.id_of(sequence[i]) - live.ids.first;
     const bool done = answers[i] == 1;
     const bool is_find = kinds[i] == Kind::find;
-    const bool is_known =
-        writer[at] ==
-        (is_find && writer[at] == kNobody ? kNobody : static_cast<std::uint32_t>(i % threads));
+    const bool is_known = writer[at] == i % threads || (is_find && writer[at] == kNobody);
     const bool right =
         kinds[i] == Kind::upsert || done == (balance[at] == (kinds[i] != Kind::insert));
     if (is_known && !right) {

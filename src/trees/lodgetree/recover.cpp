@@ -21,7 +21,6 @@ std::unexpected<Error> failed() {
 // Fewer records are not worth a thread.
 constexpr std::size_t kRecordsOfThread = 4096;
 
-
 }  // namespace
 
 // One leaf, whose blocks become ours.
