@@ -66,6 +66,11 @@ void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--json", arguments.json, "Write the rows to this file, too");
   app.add_option("--keys", arguments.keys, "u64, bytes (20 bytes) or bytes:N (8 to 128)")
       ->capture_default_str();
+  app.add_option(
+         "--batch", arguments.batch,
+         "Look-ups of the phase find that are asked for at once (find_many); rivals take them "
+         "one by one. Latency is that of a batch, then")
+      ->capture_default_str();
   app.add_option("--scan-length", arguments.scan_length, "Entries of a scan; of ycsb-e: at most")
       ->capture_default_str();
   app.add_option(

@@ -182,6 +182,7 @@ void check_numbers(const Arguments& arguments) {
   if (arguments.ops != 0) check("--ops", arguments.ops, kMost);
   check("--repeat", arguments.repeat, 1000);
   check("--scan-length", arguments.scan_length, 1'000'000);
+  check("--batch", arguments.batch, 1'000'000);
   check("--latency-every", arguments.latency_every, 1'000'000);
 }
 
@@ -344,6 +345,7 @@ Plan make_plan(const Arguments& arguments) {
   plan.key_bytes = parse_keys(arguments.keys);
   plan.keys = arguments.keys == "u64" ? KeyType::u64 : KeyType::bytes;
   plan.scan_length = static_cast<std::size_t>(arguments.scan_length);
+  plan.batch = static_cast<std::size_t>(arguments.batch);
   plan.latency_every = static_cast<unsigned>(arguments.latency_every);
   plan.seed = arguments.seed;
   check_order(plan);

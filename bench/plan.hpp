@@ -153,6 +153,7 @@ struct Arguments {
   std::string json;
   std::string keys = "u64";  // bytes:N, bytes
   std::uint64_t scan_length = 100;
+  std::uint64_t batch = 1;
   std::uint64_t latency_every = 64;
   std::uint64_t seed = 1;
   bool split = false;
@@ -176,6 +177,7 @@ struct Plan {
   std::string keys_text = "u64";  // as it is asked for
   std::size_t key_bytes = 8;
   std::size_t scan_length = 100;
+  std::size_t batch = 1;        // look-ups of the phase `find` that are asked for at once
   unsigned latency_every = 64;  // one operation in so many is timed by itself
   std::uint64_t seed = 1;
 };

@@ -161,6 +161,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["distribution"] = distribution_of(plan, row.phase).text;
   json["keys"] = plan.keys_text;
   json["scan_length"] = plan.scan_length;
+  json["batch"] = plan.batch;
   json["seed"] = plan.seed;
   json["domain"] = to_string(row.identity.domain.domain);
   json["survives"] = survives(row.identity);

@@ -109,6 +109,7 @@ class Runner {
                     threads,
                     sequence.keys.size() <= kTimeAllUpTo ? 1 : plan_.latency_every,
                     plan_.scan_length,
+                    phase.kind == Phase::Kind::find ? plan_.batch : 1,
                     last_key,
                     sequence.kinds,
                     progress_->counter()};

@@ -97,7 +97,7 @@ std::string noticed_at(Fault fault, const std::vector<Phase>& phases = kPlainPha
     }
     live = live_after(phase, plan, live);
     std::array<WorkerResult, 1> results;
-    const Job job{phase, sequence.keys, 1, 1, 20, last_key, sequence.kinds};
+    const Job job{phase, sequence.keys, 1, 1, 20, 1, last_key, sequence.kinds};
     run_threads<K>(map, codec, job, results);
     if (results[0].mistakes > 0) return phase.text + (results[0].refused ? " refused" : "");
     if (!phase.whole_space) {

@@ -253,8 +253,8 @@ TEST(Plan, EpochsHaveAUnitAndALimit) {
 
 TEST(Plan, RefusesNumbersOutOfRange) {
   for (const std::uint64_t value : {std::uint64_t{0}, ~std::uint64_t{0}}) {
-    for (std::uint64_t Arguments::*field :
-         {&Arguments::repeat, &Arguments::scan_length, &Arguments::latency_every}) {
+    for (std::uint64_t Arguments::*field : {&Arguments::repeat, &Arguments::scan_length,
+                                            &Arguments::batch, &Arguments::latency_every}) {
       Arguments arguments;
       arguments.*field = value;
       EXPECT_FALSE(refusal_of(arguments).empty());

@@ -19,7 +19,7 @@ PROGRAM = sys.argv.pop(1)
 SHARES = ["share_traversal", "share_leaf", "share_words", "share_flush", "share_update"]
 PHASES = ["load", "find", "update", "insert", "scan", "remove"]
 ROW_FIELDS = """
-    index spec phase threads records ops repeat distribution keys scan_length seed domain survives
+    index spec phase threads records ops repeat distribution keys scan_length batch seed domain survives
     emulated
     huge_pages mops mops_min mops_max cpu_share rival ratio_to_first_rival ratio_min ratio_max
     ratio_to_one_thread p50_ns p90_ns p99_ns p999_ns p9999_ns p99999_ns max_ns slowest100_ns
@@ -141,6 +141,18 @@ class Program(unittest.TestCase):
 
     def test_all_phases_bytes(self):
         self.check_all_phases("bytes")
+
+    # 7 divides nothing here: the last batch is a short one.
+    def test_batches(self):
+        for keys in ("u64", "bytes"):
+            with self.subTest(keys=keys):
+                rows, _ = self.measure("--records", "2000", "--ops", "1000", "--threads", "1,2",
+                                       "--workload", "load,find", "--batch", "7", "--keys", keys,
+                                       "--repeat", "1", "--domain", "process")
+                finds = [r for r in rows if r["phase"] == "find"]
+                self.assertGreater(len(finds), 10)
+                for row in finds:
+                    self.assertEqual((row["batch"], row["ops"]), (7, 1000))
 
     def test_every_distribution(self):
         for distribution in ("zipf:0.99", "latest:0.99", "ascending", "descending"):

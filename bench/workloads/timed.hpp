@@ -40,6 +40,7 @@ struct Job {
   unsigned threads = 1;
   unsigned sample_every = 1;
   std::size_t scan_length = 0;
+  std::size_t batch = 1;       // operations of a call: look-ups by find_many()
   std::uint64_t last_key = 0;  // largest key number that lives throughout: where scans end early
   std::span<const Phase::Kind> kinds = {};         // of a mix: one for each operation
   std::atomic<std::uint64_t>* progress = nullptr;  // counts operations; null: nobody looks
@@ -113,7 +114,7 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
   std::size_t i = thread;
   std::size_t told = i;
   result.begin = Clock::now();
-  for (; i < ops; i += job.threads) {
+  for (; i < ops; i += job.threads * job.batch) {
     const bool timed = sampler.due();
     Clock::time_point before;
     if (timed) [[unlikely]]
@@ -123,7 +124,7 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
       const Clock::time_point after = Clock::now();
       const std::chrono::nanoseconds spent = after - before;
       result.latency.record(static_cast<std::uint64_t>(spent.count()));
-      result.over_time.note(after - result.begin, i / job.threads + 1);
+      result.over_time.note(after - result.begin, i / job.threads + job.batch);
       if (job.progress != nullptr) {
         job.progress->fetch_add((i - told) / job.threads, std::memory_order_relaxed);
         told = i;
@@ -142,7 +143,7 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
     }
   }
   result.end = Clock::now();
-  result.over_time.note(result.end - result.begin, i / job.threads);
+  result.over_time.note(result.end - result.begin, std::min(i, ops) / job.threads);
   if (split_begin) result.split = *split_so_far() - *split_begin;
   result.cpu_seconds = thread_cpu_seconds() - cpu_begin;
 }
@@ -266,6 +267,35 @@ void work_on_mix(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
   });
 }
 
+// find() of many at once, where the store has it; else one after the other.
+template <class K, class Store>
+void work_in_batches(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
+                     WorkerResult& result) {
+  std::vector<typename OwnedKey<K>::type> owned(job.batch);
+  std::vector<K> asked;
+  std::vector<Lookup> answers;
+  timed_loop(job, thread, result, [&](std::size_t i) {
+    const std::size_t left = (job.sequence.size() - i + job.threads - 1) / job.threads;
+    const std::size_t n = std::min(left, job.batch);
+    if constexpr (requires { store.find_many(std::span<const K>(asked), answers); }) {
+      for (std::size_t k = 0; k < n; ++k) owned[k] = key(job.sequence[i + k * job.threads]);
+      asked.assign(owned.begin(), owned.begin() + static_cast<std::ptrdiff_t>(n));
+      store.find_many(std::span<const K>(asked), answers);
+      for (std::size_t k = 0; k < n; ++k) {
+        const std::uint64_t number = job.sequence[i + k * job.threads];
+        const bool right = answers[k] && value_belongs(*answers[k], number);
+        if (!right) return Answer{false, answers[k].outcome};
+      }
+    } else {
+      for (std::size_t k = 0; k < n; ++k) {
+        const Answer answer = find_one<K>(store, key, job.sequence[i + k * job.threads]);
+        if (!answer.right) return answer;
+      }
+    }
+    return Answer{true, Outcome::done};
+  });
+}
+
 // What `thread` does in the phase. Store has the face of Index<K>, or sessions that have it.
 template <class K, class Store>
 void work(Store& index, KeyCodec<K> key, const Job& job, unsigned thread, WorkerResult& result) {
@@ -279,6 +309,7 @@ void work(Store& index, KeyCodec<K> key, const Job& job, unsigned thread, Worker
       return timed_loop(job, thread, result,
                         [&](std::size_t i) { return insert_one<K>(store, key, keys[i]); });
     case Phase::Kind::find:
+      if (job.batch != 1) return work_in_batches<K>(store, std::move(key), job, thread, result);
       return timed_loop(job, thread, result,
                         [&](std::size_t i) { return find_one<K>(store, key, keys[i]); });
     case Phase::Kind::update:
