@@ -143,7 +143,8 @@ void timed_loop(const Job& job, unsigned thread, WorkerResult& result, Operation
     }
   }
   result.end = Clock::now();
-  result.over_time.note(result.end - result.begin, std::min(i, ops) / job.threads);
+  const std::size_t own = (ops + job.threads - 1 - thread) / job.threads;
+  result.over_time.note(result.end - result.begin, std::min(i / job.threads, own));
   if (split_begin) result.split = *split_so_far() - *split_begin;
   result.cpu_seconds = thread_cpu_seconds() - cpu_begin;
 }
