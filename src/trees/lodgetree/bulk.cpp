@@ -98,6 +98,7 @@ Outcome LodgeTree<Keys>::link(const Leaf& last, std::size_t first, Chain& chain,
   if (first != 0) flush_prints(last);
   const Offset head = chain.links.empty() ? 0 : chain.links.front().leaf;
   c_.medium.store(&last.line()->links, last.with_spare(head), 4);
+  // crash: flush stays: only a disk that keeps the word alone, over an old link, would show it
   flush(last.line(), sizeof(LeafLine));
   if (!fence(slot)) return Outcome::io_error;  // P13
   {
