@@ -86,6 +86,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", ::dlerror());
     return 1;
   }
+  // mkdtemp() fills the X in.
   std::string folder = std::filesystem::temp_directory_path() / "everleaf-pibench-XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr) return 1;
   for (const auto& info : everleaf::trees()) {

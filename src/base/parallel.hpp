@@ -26,7 +26,7 @@ std::size_t in_parallel(std::size_t n, std::size_t least, F&& part) {
   const auto run = [&](std::size_t piece) {
     try {
       part(n * piece / pieces, n * (piece + 1) / pieces);
-    } catch (...) {
+    } catch (...) {  // whatever it is: an exception must not leave a thread, and is thrown below
       const std::lock_guard guard(mutex);
       failure = std::current_exception();
     }

@@ -28,16 +28,7 @@ std::map<std::string, std::uint64_t> figures(const Ops& ops) {
 void explore(const Ops& ops, unsigned nested = 1, std::uint64_t most = 40,
              std::initializer_list<Domain> domains = {Domain::memory, Domain::disk,
                                                       Domain::cache}) {
-  Config config;
-  config.spec = kSpec;
-  config.ops = ops;
-  config.nested = nested;
-  config.most = nested > 1 ? std::min<std::uint64_t>(most, 8) : most;
-  config.crash_on_every = nested > 1 ? 4 : 16;
-  for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
-    config.keys = keys;
-    explore_in(domains, config);
-  }
+  explore_all(kSpec, ops, nested, most, domains);
 }
 
 // P1, A1; P12, A13: with nothing, and with a pair in a buffer.
