@@ -7,16 +7,34 @@
 
 namespace everleaf::tree::lodgetree {
 
-// Chooses by leaf count.
 template <class Keys>
-typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::prepare(Node& node, Step& step) {
-  const unsigned first = node.buffer_start();
-  const Plan plan = plan_flush(
-      node.buffered(), options_.t_node, options_.t_split,
+Plan LodgeTree<Keys>::plan_of(const Node& node) const {
+  const unsigned pairs = node.buffered();  // once: it may change meanwhile
+  const unsigned first = node.slots() - pairs;
+  return plan_flush(
+      pairs, options_.t_node, options_.t_split,
       [&](unsigned pair) { return node.target(first + pair); },
       [&node](unsigned leaf) { return node.adds(leaf); },
       [&node](unsigned leaf) { return node.count(leaf); });
-  return prepare(node, plan, step);
+}
+
+// A full buffer: leaves that the operation is going to write arrive while it reads its own. What
+// the plan is made of may change meanwhile.
+template <class Keys>
+void LodgeTree<Keys>::expect_flush(const Place& place) const {
+  const Node& node = *place.node;
+  if (has_room(node)) return;
+  for (std::uint64_t bits = plan_of(node).leaves; bits != 0; bits &= bits - 1) {
+    std::byte* const base = node.leaf(static_cast<unsigned>(std::countr_zero(bits)));
+    if (!node.latch.unchanged(place.version)) return;
+    leaf(base).prefetch_line();
+  }
+}
+
+// Chooses by leaf count.
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::prepare(Node& node, Step& step) {
+  return prepare(node, plan_of(node), step);
 }
 
 template <class Keys>

@@ -212,6 +212,11 @@ Log::Deferred& Log::deferred(unsigned slot) {
 
 void Log::defer(unsigned slot, std::span<const Ref> refs, std::span<std::byte* const> lines) {
   Deferred& mine = deferred(slot);
+  for (const Ref ref : refs) {  // they have been written long ago
+    if (ref == 0) continue;
+    const Chunk& chunk = *(*chunks_)[(ref - 1) / records_].load(std::memory_order_acquire);
+    __builtin_prefetch(&chunk.dead_bits[(ref - 1) % records_ / kWordBits], 1);
+  }
   const base::MutexGuard guard(mine.mutex);
   std::ranges::copy(refs, mine.refs.begin());
   std::ranges::copy(lines, mine.lines.begin());

@@ -18,6 +18,7 @@
 //       its record.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -34,8 +35,20 @@ namespace everleaf::tree::lodgetree {
 
 inline constexpr unsigned kMaxNodeSlots = 64;
 
+// The first line of a node, so that a search finds all that it needs behind it.
+template <class Node>
+struct WritersLine {
+  std::atomic<Node*> right{nullptr};  // the next node
+  std::uint64_t sequence = 0;         // the largest order of its range
+  Heat heat;
+  std::atomic<std::uint64_t> fresh_bits{0};  // buffered pairs whose leaf does not have the key
+  std::array<std::uint64_t, 2> unused{};
+};
+
 template <class Keys>
-class Node {
+class Node : public WritersLine<Node<Keys>> {
+  static_assert(sizeof(WritersLine<Node>) == pmem::kLine);
+
  public:
   using Probe = typename Keys::Probe;
   using Atomic = std::atomic<std::uint64_t>;
@@ -54,10 +67,7 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   base::VersionLock latch;
-  std::atomic<Node*> right{nullptr};  // the next node
-  std::atomic<bool> dead{false};      // its range passed to a neighbour
-  std::uint64_t sequence = 0;         // the largest order of its range
-  Heat heat;
+  std::atomic<bool> dead{false};  // its range passed to a neighbour
 
   // --- Shape ---
   [[nodiscard]] unsigned slots() const { return slots_; }
@@ -106,7 +116,7 @@ class Node {
     return (removals_.load(std::memory_order_acquire) >> slot & 1) != 0;
   }
   [[nodiscard]] bool is_fresh(unsigned slot) const {
-    return (fresh_.load(std::memory_order_relaxed) >> slot & 1) != 0;
+    return (this->fresh_bits.load(std::memory_order_relaxed) >> slot & 1) != 0;
   }
   [[nodiscard]] Ref ref(unsigned slot) const { return refs()[slot]; }
   // Buffered pairs with that fingerprint, a bit each.
@@ -135,7 +145,7 @@ class Node {
   // How many more pairs the leaf would hold.
   [[nodiscard]] unsigned adds(unsigned leaf) const {
     return static_cast<unsigned>(std::popcount(pairs_of(leaf) &
-                                               fresh_.load(std::memory_order_relaxed) &
+                                               this->fresh_bits.load(std::memory_order_relaxed) &
                                                ~removals_.load(std::memory_order_relaxed)));
   }
   // The leaf has lost the pair's key.
@@ -230,7 +240,7 @@ class Node {
       one.target -= first;
       to.put(one);
     }
-    to.sequence = sequence;
+    to.sequence = this->sequence;
     Fresh up{separator_prefix(first), nullptr};
     if constexpr (Keys::kRecords) up.whole.reset(separator(first));
     return up;
@@ -245,10 +255,12 @@ class Node {
     take_out(gone);
   }
 
-  void prefetch() const {
+  // What a search needs; not targets and references to the log, which are of writers. The number of
+  // slots is the tree's: to ask the node would be to wait for it.
+  void prefetch(unsigned slots) const {
     const auto* const base = reinterpret_cast<const std::byte*>(this);
-    for (std::size_t at = 0; at < bytes_of(slots_); at += pmem::kLine)
-      __builtin_prefetch(base + at);
+    const std::size_t end = sizeof(Node) + (print_words(slots) + 2 * slots) * 8;
+    for (std::size_t at = sizeof(WritersLine<Node>); at < end; at += pmem::kLine) __builtin_prefetch(base + at);
   }
 
  private:
@@ -279,8 +291,8 @@ class Node {
   }
   void set_fresh(unsigned slot, bool fresh) {
     const std::uint64_t bit = std::uint64_t{1} << slot;
-    const std::uint64_t now = fresh_.load(std::memory_order_relaxed) & ~bit;
-    fresh_.store(now | (fresh ? bit : 0), std::memory_order_relaxed);
+    const std::uint64_t now = this->fresh_bits.load(std::memory_order_relaxed) & ~bit;
+    this->fresh_bits.store(now | (fresh ? bit : 0), std::memory_order_relaxed);
   }
   void place(unsigned slot, const Pair& pair) {
     keys()[slot].store(pair.key, std::memory_order_release);
@@ -312,10 +324,9 @@ class Node {
     set_target(to, target(from));
   }
 
-  const unsigned slots_;
   std::atomic<std::uint8_t> leaves_{0};
   std::atomic<std::uint8_t> buffered_{0};
-  Atomic fresh_{0};  // written by the latch's holder alone
+  const unsigned slots_;
   std::atomic<std::uint64_t> removals_{0};
 };
 

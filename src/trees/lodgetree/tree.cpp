@@ -125,25 +125,16 @@ bool LodgeTree<Keys>::locate(const Probe& probe, Place& place) const {
   typename Upper::Place above;
   if (!upper_.locate(probe, above)) return false;
   place.node = reinterpret_cast<Node*>(above.leaf);
-  place.node->prefetch();
+  place.node->prefetch(options_.slots);
   place.version = place.node->latch.begin();
   return above.lock->unchanged(above.version);
 }
 
-// B2: what is in the buffer is newer than what the leaf says.
-template <class Keys>
-bool LodgeTree<Keys>::look(const Place& place, const Probe& probe, Hit& hit) const {
-  const base::Stopwatch watch(base::Part::traversal);
-  std::byte* base = nullptr;
-  if (!look_in_node(place, probe, hit, base)) return false;
-  if (hit.pair == Node::kNoSlot) look_in_leaf(leaf(base), probe, hit);
-  return true;
-}
-
-// The pair of the buffer, or else the leaf to look in. False: start again.
+// The pair of the buffer, or else the leaf to look in (B2). False: start again.
 template <class Keys>
 bool LodgeTree<Keys>::look_in_node(const Place& place, const Probe& probe, Hit& hit,
                                    std::byte*& base) const {
+  const base::Stopwatch watch(base::Part::traversal);
   const Node& node = *place.node;
   hit.leaf = node.rank(probe, Aim::at);
   base = node.leaf(hit.leaf);
@@ -161,6 +152,7 @@ bool LodgeTree<Keys>::look_in_node(const Place& place, const Probe& probe, Hit& 
 
 template <class Keys>
 void LodgeTree<Keys>::look_in_leaf(const Leaf& here, const Probe& probe, Hit& hit) const {
+  const base::Stopwatch watch(base::Part::traversal);
   hit.slot = search(here, probe);
   if (hit.slot == kNoSlot) return;
   hit.found = true;
@@ -178,8 +170,13 @@ Lookup LodgeTree<Keys>::find(Key key) const {
     Place place;
     if (!locate(probe, place)) continue;
     Hit hit;
-    if (!look(place, probe, hit) || !place.node->latch.unchanged(place.version)) continue;
-    return answer_of(hit);
+    std::byte* base = nullptr;
+    if (!look_in_node(place, probe, hit, base)) continue;
+    if (hit.pair == Node::kNoSlot) {
+      leaf(base).prefetch();
+      look_in_leaf(leaf(base), probe, hit);
+    }
+    if (place.node->latch.unchanged(place.version)) return answer_of(hit);
   }
 }
 
@@ -203,7 +200,7 @@ class LodgeTree<Keys>::Search {
         if (came == Upper::Came::changed) return Progress::alone;
         if (came == Upper::Came::down) return Progress::on;
         place_.node = reinterpret_cast<Node*>(above_.leaf);
-        place_.node->prefetch();
+        place_.node->prefetch(tree_.options_.slots);
         at_ = At::node;
         return Progress::on;
       }
@@ -212,6 +209,7 @@ class LodgeTree<Keys>::Search {
         if (!above_.lock->unchanged(above_.version) ||
             !tree_.look_in_node(place_, probe_, hit_, base_))
           return Progress::alone;
+        if (hit_.pair == Node::kNoSlot) tree_.leaf(base_).prefetch();
         at_ = At::leaf;
         return Progress::on;
       case At::leaf:

@@ -138,7 +138,6 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   };
   // False: start again. What look() found holds if the latch is unchanged still.
   [[nodiscard]] bool locate(const Probe& probe, Place& place) const;
-  [[nodiscard]] bool look(const Place& place, const Probe& probe, Hit& hit) const;
   [[nodiscard]] bool look_in_node(const Place& place, const Probe& probe, Hit& hit,
                                   std::byte*& base) const;
   void look_in_leaf(const Leaf& here, const Probe& probe, Hit& hit) const;
@@ -210,6 +209,8 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     std::size_t right_count = 0;
     Fresh separator;
   };
+  [[nodiscard]] Plan plan_of(const Node& node) const;
+  void expect_flush(const Place& place) const;
   [[nodiscard]] Attempt prepare(Node& node, Step& step);
   [[nodiscard]] Attempt prepare(Node& node, Plan plan, Step& step);
   void own_leaf(Node& node, unsigned i);

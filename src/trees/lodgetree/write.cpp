@@ -61,7 +61,12 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::attempt(Key key, std::uint64_
   Place place;
   if (!locate(op.probe, place)) return {Next::again};
   Node& node = *place.node;
-  if (!look(place, op.probe, op.hit)) return {Next::again};
+  std::byte* base = nullptr;
+  if (!look_in_node(place, op.probe, op.hit, base)) return {Next::again};
+  // Fingerprints are enough for a key that is not there.
+  if (what != Write::insert && op.hit.pair == Node::kNoSlot) leaf(base).prefetch();
+  expect_flush(place);
+  if (op.hit.pair == Node::kNoSlot) look_in_leaf(leaf(base), op.probe, op.hit);
   if (const Outcome refused = detail::refusal(what, op.hit.found); refused != Outcome::done) {
     return node.latch.unchanged(place.version) ? answer(refused) : Attempt{Next::again};
   }
