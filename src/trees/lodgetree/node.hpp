@@ -260,7 +260,8 @@ class Node : public WritersLine<Node<Keys>> {
   void prefetch(unsigned slots) const {
     const auto* const base = reinterpret_cast<const std::byte*>(this);
     const std::size_t end = sizeof(Node) + (print_words(slots) + 2 * slots) * 8;
-    for (std::size_t at = sizeof(WritersLine<Node>); at < end; at += pmem::kLine) __builtin_prefetch(base + at);
+    for (std::size_t at = sizeof(WritersLine<Node>); at < end; at += pmem::kLine)
+      __builtin_prefetch(base + at);
   }
 
  private:
