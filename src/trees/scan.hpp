@@ -2,6 +2,9 @@
 // leaves, and when a copy counts, is the room's.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,6 +16,34 @@ namespace everleaf::tree {
 
 // Which leaf a way down leads to: the one for the probe, the one before it, or the last.
 enum class Aim : std::uint8_t { at, below, last };
+
+// Puts what was copied out of a leaf, `most` entries at most, in key order. False: a key record is
+// impossible.
+template <std::size_t most, class Keys, class Item>
+[[nodiscard]] bool sort_entries(const Keys& keys, std::span<Item> entries) {
+  if constexpr (Keys::kRecords) {
+    bool sound = true;
+    for (const Item& item : entries) sound = sound && keys.readable(item.key);
+    // A heap sort: in a damaged pool another thread may write where the records lie, and it stays
+    // in its range whatever the comparisons say.
+    const auto before = [&keys](const Item& a, const Item& b) {
+      return keys.key_of(a.key) < keys.key_of(b.key);
+    };
+    std::ranges::make_heap(entries, before);
+    std::ranges::sort_heap(entries, before);
+    return sound;
+  } else {
+    // By counting: few entries, and no branch to guess.
+    std::array<Item, most> from;
+    std::ranges::copy(entries, from.begin());
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      std::size_t rank = 0;
+      for (std::size_t k = 0; k < entries.size(); ++k) rank += from[k].key < from[i].key ? 1 : 0;
+      entries[rank] = from[i];
+    }
+    return true;
+  }
+}
 
 // An upward scan between two leaves.
 template <class Keys>

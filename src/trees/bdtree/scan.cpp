@@ -1,6 +1,4 @@
 // Range reads: leaf by leaf along the list, each at one instant, sorted on the way out.
-#include <algorithm>
-
 #include "trees/bdtree/tree.hpp"
 
 namespace everleaf::tree::bdtree {
@@ -36,27 +34,8 @@ bool BdTree<Keys>::read_leaf(Offset at, Batch& batch) const {
   }
   if (!lock.unchanged(version)) return false;
   if (batch.next != 0 && possible(batch.next)) leaf(batch.next).prefetch();
-  sort(batch);
+  batch.sound = sort_entries<kMaxSlots>(keys_, std::span(batch.entries.data(), batch.count));
   return true;
-}
-
-template <class Keys>
-void BdTree<Keys>::sort(Batch& batch) const {
-  const std::span entries(batch.entries.data(), batch.count);
-  batch.sound = true;
-  if constexpr (Keys::kRecords) {
-    for (const Slot& slot : entries) batch.sound = batch.sound && keys_.readable(slot.key);
-    std::ranges::sort(entries, {}, [this](const Slot& slot) { return keys_.key_of(slot.key); });
-  } else {
-    // By counting: few entries, and no branch to guess.
-    std::array<Slot, kMaxSlots> from;
-    std::ranges::copy(entries, from.begin());
-    for (std::size_t i = 0; i < batch.count; ++i) {
-      std::size_t rank = 0;
-      for (std::size_t k = 0; k < batch.count; ++k) rank += from[k].key < from[i].key ? 1 : 0;
-      entries[rank] = from[i];
-    }
-  }
 }
 
 template <class Keys>

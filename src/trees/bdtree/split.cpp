@@ -33,13 +33,16 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split(Key key, std::size_t most) {
 // The live slots in key order. False: a key record is impossible.
 template <class Keys>
 bool BdTree<Keys>::collect(const Leaf& leaf, Live& live) const {
-  bool sound = true;
+  struct One {
+    Word key;
+    std::size_t slot;
+  };
+  std::array<One, kMaxSlots> items;
   leaf.for_each([&](std::size_t slot) {
-    live.slots[live.count++] = slot;
-    sound = sound && keys_.readable(pmem::load(&leaf.slot(slot)->key));
+    items[live.count++] = {pmem::load(&leaf.slot(slot)->key), slot};
   });
-  std::sort(live.slots.begin(), live.slots.begin() + static_cast<std::ptrdiff_t>(live.count),
-            [&](std::size_t a, std::size_t b) { return key_at(leaf, a) < key_at(leaf, b); });
+  const bool sound = sort_entries<kMaxSlots>(keys_, std::span(items.data(), live.count));
+  for (std::size_t i = 0; i < live.count; ++i) live.slots[i] = items[i].slot;
   return sound;
 }
 

@@ -197,7 +197,6 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   // --- scan.cpp ---
   struct Batch;
   [[nodiscard]] bool read_leaf(Offset at, Batch& batch) const;
-  void sort(Batch& batch) const;
 
   // --- image.cpp ---
   using Children = std::vector<typename Nodes::Child>;

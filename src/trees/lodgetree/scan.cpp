@@ -7,21 +7,23 @@ namespace everleaf::tree::lodgetree {
 
 template <class Keys>
 struct LodgeTree<Keys>::Batch {
-  std::array<Slot, kMaxSlots + kMaxNodeSlots> entries;
+  static constexpr std::size_t kMost = kMaxSlots + kMaxNodeSlots;
+  std::array<Slot, kMost> entries;
   std::size_t count = 0;
-  bool sound = true;
 
   [[nodiscard]] std::span<const Slot> all() const { return {entries.data(), count}; }
+  [[nodiscard]] bool sort(const Keys& keys) {
+    return sort_entries<kMost>(keys, std::span(entries.data(), count));
+  }
 };
 
-// What the leaf and its pairs come to, unsorted; the caller validates the latch, before sort().
+// What the leaf and its pairs come to, unsorted; the caller validates the latch, before it sorts.
 // `base` was validated.
 template <class Keys>
 void LodgeTree<Keys>::read_leaf(const Node& node, unsigned i, std::byte* base, Batch& batch) const {
   const Leaf here = leaf(base);
   here.prefetch();
   batch.count = 0;
-  batch.sound = true;
   Word used = here.used();
   for (std::uint64_t bits = node.buffer_bits(); bits != 0; bits &= bits - 1) {
     const auto pair = static_cast<unsigned>(std::countr_zero(bits));
@@ -37,15 +39,6 @@ void LodgeTree<Keys>::read_leaf(const Node& node, unsigned i, std::byte* base, B
     batch.entries[batch.count++] = {pmem::load(&here.slot(slot)->key),
                                     pmem::load(&here.slot(slot)->value)};
   }
-}
-
-template <class Keys>
-void LodgeTree<Keys>::sort(Batch& batch) const {
-  const std::span entries(batch.entries.data(), batch.count);
-  if constexpr (Keys::kRecords) {
-    for (const Slot& slot : entries) batch.sound = batch.sound && keys_.readable(slot.key);
-  }
-  std::ranges::sort(entries, {}, [this](const Slot& slot) { return keys_.key_of(slot.key); });
 }
 
 template <class Keys>
@@ -76,10 +69,11 @@ Outcome LodgeTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit
       }
       std::byte* const base = node.leaf(i);
       if (!node.latch.unchanged(place.version)) break;
+      std::byte* const next = i + 1 < leaves ? node.leaf(i + 1) : nullptr;
       read_leaf(node, i, base, batch);
       if (!node.latch.unchanged(place.version)) break;
-      sort(batch);
-      if (!batch.sound) return Outcome::corrupt;
+      if (next != nullptr) leaf(next).prefetch();
+      if (!batch.sort(keys_)) return Outcome::corrupt;
       if (ascent.take(batch.all())) return Outcome::done;
       ++i;
     }
@@ -117,8 +111,7 @@ Outcome LodgeTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, O
         low = Upper::low_key(path);
       }
       if (!node.latch.unchanged(version)) break;
-      sort(batch);
-      if (!batch.sound) return Outcome::corrupt;
+      if (!batch.sort(keys_)) return Outcome::corrupt;
       complete = take_back(keys_, batch.all(), aim, Key(bound), limit, out) || !has_low;
       if (complete) return Outcome::done;
       bound = std::move(low);

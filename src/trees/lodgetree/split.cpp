@@ -32,10 +32,7 @@ bool LodgeTree<Keys>::merge_pairs(const Node& node, unsigned i, Merged& all) con
         pair == Node::kNoSlot ? pmem::load(&here.slot(slot)->value) : node.value(pair);
     all.items[all.count++] = {pmem::load(&here.slot(slot)->key), value, slot, pair};
   }
-  std::sort(
-      all.items.begin(), all.items.begin() + static_cast<std::ptrdiff_t>(all.count),
-      [this](const Item& a, const Item& b) { return keys_.key_of(a.key) < keys_.key_of(b.key); });
-  return true;
+  return sort_entries<kMaxSlots + kMaxNodeSlots>(keys_, std::span(all.items.data(), all.count));
 }
 
 // Whether the keys, of which the first `keep` stay, are all of the leaf's range: a damaged pool

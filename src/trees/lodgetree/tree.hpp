@@ -334,7 +334,6 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   // --- scan.cpp ---
   struct Batch;
   void read_leaf(const Node& node, unsigned i, std::byte* base, Batch& batch) const;
-  void sort(Batch& batch) const;
 
   // --- check.cpp ---
   // Every node, from the left.
