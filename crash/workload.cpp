@@ -95,6 +95,27 @@ void heap_phases(Random& random, std::size_t most, std::vector<Op>& ops) {
   }
 }
 
+// What was recycled must not come back: an old write far away that nothing moves, a key that comes
+// and goes beside keys that are written all the time, and then the end of that whole range.
+void come_and_go(Random& random, std::vector<Op>& ops) {
+  for (std::uint64_t key = 0; key < 200; key += 2) ops.push_back({Do::upsert, key, key});
+  ops.push_back({Do::update, 2 * random.below(4), odd_value(random)});
+  const std::uint64_t key = 101 + 2 * random.below(12);
+  const auto updates = [&](std::uint64_t n) {
+    for (std::uint64_t i = 0; i < n; ++i) {
+      ops.push_back({Do::update, key + 1 + i % 3 * 2, odd_value(random)});
+    }
+  };
+  ops.push_back({Do::insert, key, odd_value(random)});
+  updates(12);
+  ops.push_back({Do::remove, key, 0});
+  updates(48);
+  for (std::uint64_t next = key + 1; next < key + 15; next += 2) {
+    ops.push_back({Do::remove, next, 0});
+  }
+  for (std::uint64_t next = 80; next < key; next += 2) ops.push_back({Do::remove, next, 0});
+}
+
 // Tags of a buffered tree: leaves that nobody writes to until they are old, and just before they
 // are made young; or sessions so short that only opening looks at them, until tags come round.
 void grow_old(Random& random, std::uint64_t keys, bool sessions, std::vector<Op>& ops) {
@@ -151,6 +172,7 @@ std::vector<Op> make_workload(const WorkloadOptions& options) {
   };
   // Not always: long keys take time.
   if (options.seed % 5 == 2 && options.ops >= 100) heap_phases(random, options.ops, ops);
+  if (options.seed % 5 == 4 && options.ops >= 200) come_and_go(random, ops);
   if (two) ops.push_back({Do::other_index, 0, 0});
   if (random.below(2) == 0) ops.push_back({Do::bulk_load, keys / 2, random.word()});
   const bool ascending = random.below(2) == 0;

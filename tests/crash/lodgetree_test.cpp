@@ -159,6 +159,28 @@ TEST(Lodgetree, EmptyLeaves) {
   explore(down, 1, 12);
 }
 
+// A14, F8: a key comes and goes in a leaf that is absorbed later. The chunk with its removal was
+// written again by then, that with its insertion, which an old pair holds, was not.
+TEST(Lodgetree, AbsorbedRange) {
+  for (const std::uint64_t key : {107U, 113U}) {
+    Ops ops;
+    each(ops, Do::insert, 0, 200, 2);
+    ops.push_back({Do::update, 2, 1});
+    ops.push_back({Do::insert, key, 2});
+    const auto updates = [&](std::uint64_t n) {
+      for (std::uint64_t i = 0; i < n; ++i) ops.push_back({Do::update, key + 1 + i % 3 * 2, i});
+    };
+    updates(12);
+    ops.push_back({Do::remove, key, 0});
+    updates(48);
+    each(ops, Do::remove, key + 1, key + 15, 2);
+    each(ops, Do::remove, 80, key, 2);
+    EXPECT_GE(figures(ops).at("unlinked_leaves"), 1U);
+    EXPECT_EQ(figures(ops).at("forced_flushes"), 0U);
+    explore(ops, 1, 8, {Domain::memory});
+  }
+}
+
 // P13, A15.
 TEST(Lodgetree, BulkLoad) {
   Ops ops;
