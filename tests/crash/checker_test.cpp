@@ -10,6 +10,7 @@
 #include "meter.hpp"
 #include "mutate.hpp"
 #include "processes.hpp"
+#include "recorder.hpp"
 #include "run.hpp"
 #include "shrink.hpp"
 
@@ -209,6 +210,40 @@ TEST(Audit, NoticesAStoreThatEscapedTheHooks) {
   EXPECT_EQ(arena.audit(true, 1 << 20), "");
   *reinterpret_cast<volatile std::uint64_t*>(arena.base(0) + 4096) = 1;  // no hooks in this file
   EXPECT_NE(arena.audit(true, 1 << 20).find("escaped"), std::string::npos);
+}
+
+// An escaped store is not durable because the hooks see the next one to its line.
+TEST(Audit, NoticesAnEscapedStoreBeforeAStoreToItsLine) {
+  Arena arena(1 << 20, 2, Model{});
+  auto* const word = reinterpret_cast<volatile std::uint64_t*>(arena.base(0) + 4096);
+  word[0] = 1;
+  arena.will_write(4104, 8);
+  word[1] = 2;
+  arena.wrote(4104, 8, nullptr, 0);
+  EXPECT_NE(arena.audit(false, 0).find("escaped"), std::string::npos);
+}
+
+// In recovery and in schedules, too.
+TEST(Audit, LooksAtEveryLevelThatCanCrash) {
+  struct Told final : Crasher {
+    void crash_point() override {}
+    void escaped(const std::string& what) override { text = what; }
+    std::string text;
+  } told;
+  Arena arena(1 << 20, 3, Model{});
+  Recorder recorder(arena);
+  recorder.crasher = &told;
+  arena.enter();
+  arena.begin({});
+  auto* const word = reinterpret_cast<volatile std::uint64_t*>(arena.base(1) + 4096);
+  recorder.before_store(4096, 8);
+  word[0] = 1;
+  recorder.after_store(4096, 8, nullptr);
+  recorder.fencing(pmem::Site::current());
+  EXPECT_EQ(told.text, "");
+  word[1] = 2;
+  recorder.fencing(pmem::Site::current());
+  EXPECT_NE(told.text.find("escaped"), std::string::npos);
 }
 
 // Fences as in Table 3 of the wB+-Tree paper.
