@@ -124,8 +124,7 @@ class Run final : Crasher {
       : config_(config),
         arena_(kCapacity, config.record_only ? 2 : 1 + config.nested, model_of(config)),
         recorder_(arena_) {
-    // Trees may rely on the order of a line's stores where there is one.
-    options_.domain = config.domain == Domain::disk ? Domain::disk : Domain::memory;
+    options_.domain = config.domain;  // the library has paths of its own for each
     options_.emulate = true;
     options_.epoch_length = {};  // the workload steps the clock
     recorder_.crasher = this;

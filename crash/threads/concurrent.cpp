@@ -33,8 +33,7 @@ class Concurrent final : Crasher {
                {config.domain == Domain::disk ? std::size_t{8} : std::size_t{64},
                 config.domain == Domain::cache || config.domain == Domain::process}),
         recorder_(arena_) {
-    // Trees may rely on the order of a line's stores where there is one.
-    options_.domain = config.domain == Domain::disk ? Domain::disk : Domain::memory;
+    options_.domain = config.domain;  // the library has paths of its own for each
     options_.emulate = true;
     options_.epoch_length = {};  // the program steps the clock
     recorder_.crasher = this;

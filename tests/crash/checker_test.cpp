@@ -246,6 +246,17 @@ TEST(Audit, LooksAtEveryLevelThatCanCrash) {
   EXPECT_NE(told.text.find("escaped"), std::string::npos);
 }
 
+// Where fences do not wait, src/pmwcas takes another way: it flushes nothing.
+TEST(Checker, RunsTheLibraryInTheDomainThatItChecks) {
+  Config config = small("bztree", 60);
+  config.record_only = true;
+  const Report memory = run(config);
+  config.domain = Domain::cache;
+  const Report cache = run(config);
+  ASSERT_FALSE(memory.failure || cache.failure);
+  EXPECT_LT(cache.flushes, memory.flushes / 2);
+}
+
 // Fences as in Table 3 of the wB+-Tree paper.
 TEST(Counts, AreThePapers) {
   EXPECT_EQ(print_counts(), 0);
