@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace everleaf::crash {
 namespace {
@@ -414,6 +415,11 @@ std::uint32_t Arena::choose(std::uint32_t count) {
   if (level.next_choice == level.path.size()) level.path.push_back({0, count});
   const Choice choice = level.path[level.next_choice++];
   if (choice.count != count && choice.count != 0) {
+    if (paths_are_given_) {
+      std::fputs("everleaf-crash: this replay line is of another build: recovery reads otherwise\n",
+                 stderr);
+      ::_exit(2);
+    }
     std::fputs("everleaf-crash: recovery is not deterministic: the same choices met another read\n",
                stderr);
     std::abort();

@@ -127,6 +127,7 @@ class Run final : Crasher {
     options_.domain = config.domain;  // the library has paths of its own for each
     options_.emulate = true;
     options_.epoch_length = {};  // the workload steps the clock
+    if (!config.replay.empty()) arena_.paths_are_given();
     recorder_.crasher = this;
     recorder_.collect_sites = config.collect_sites;
     recorder_.dropped = config.dropped;
@@ -441,9 +442,9 @@ class Run final : Crasher {
     // Growth is durable at once: recovery finds the file as long as it is now.
     bytes_[level + 1] = live_[level] != nullptr ? live_[level]->size() : bytes_[level];
     if (!config_.replay.empty()) {
-      if (level < config_.replay.size() && config_.replay[level].point == points_[level])
-        explore(level);
-      return;
+      if (level >= config_.replay.size() || config_.replay[level].point != points_[level]) return;
+      report_.replayed = report_.replayed || level + 1 == config_.replay.size();
+      return explore(level);
     }
     if (level == 0 && late()) {
       stopped_ = true;

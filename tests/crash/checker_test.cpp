@@ -205,6 +205,31 @@ TEST(Replay, TellsASequence) {
   EXPECT_EQ(to_string(again.ops[1]), to_string(ops[2]));
 }
 
+TEST(Replay, RefusesWhatIsNoLine) {
+  const std::string good = "spec=wbtree keys=u64 domain=memory seed=1 ops=20 keep=0-19 crash=12/0of2";
+  const auto parses = [](const std::string& line) {
+    Config config;
+    Origin origin;
+    return parse_replay(line, config, origin);
+  };
+  EXPECT_TRUE(parses(good));
+  for (const char* const more :
+       {" keys=words", " domain=tape", " ops=99999999999", " drop=a.cpp:1:both", " crash=1/2of2",
+        " crash=1/0of0", " crash=1/+1/+1/+1/", " keep=5-", " what=1", " word"}) {
+    EXPECT_FALSE(parses(good + more)) << more;
+  }
+  EXPECT_FALSE(parses("keys=u64"));
+}
+
+// No failure is one thing, a crash that is not there another.
+TEST(Replay, KnowsWhetherItsCrashWasMet) {
+  Config config = small(kBitmapLeaf, 5);
+  config.replay = {{20, {}}};
+  EXPECT_TRUE(run(config).replayed);
+  config.replay = {{1'000'000, {}}};
+  EXPECT_FALSE(run(config).replayed);
+}
+
 TEST(Audit, NoticesAStoreThatEscapedTheHooks) {
   Arena arena(1 << 20, 2, Model{});
   EXPECT_EQ(arena.audit(true, 1 << 20), "");
