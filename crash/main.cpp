@@ -542,7 +542,8 @@ int run_replay(const Arguments& a) {
   }
   const Report report = run(config);
   if (!report.failure && !config.replay.empty() && !report.replayed) {
-    fmt::print(stderr, "everleaf-crash: this replay line is of another build: its crash is not met\n");
+    fmt::print(stderr,
+               "everleaf-crash: this replay line is of another build: its crash is not met\n");
     return kExitUsage;
   }
   if (!report.failure) {

@@ -215,7 +215,7 @@ std::vector<Mutant> hunt(std::vector<Mutant> mutants, const Noticed& noticed_by,
     if (!end.died.empty()) {
       mutant.by = end.printed.empty() ? end.died : first_line(end.printed) + " (" + end.died + ")";
     }
-    mutant.caught = !mutant.by.empty();
+    mutant.caught = !mutant.by.empty() && !end.out_of_time;  // that proves nothing
     std::fprintf(stderr, "%s %s: %s\n", mutant.caught ? "caught" : "NOT CAUGHT",
                  to_string(mutant.site).c_str(), mutant.by.substr(0, 160).c_str());
     return true;

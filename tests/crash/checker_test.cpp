@@ -206,7 +206,8 @@ TEST(Replay, TellsASequence) {
 }
 
 TEST(Replay, RefusesWhatIsNoLine) {
-  const std::string good = "spec=wbtree keys=u64 domain=memory seed=1 ops=20 keep=0-19 crash=12/0of2";
+  const std::string good =
+      "spec=wbtree keys=u64 domain=memory seed=1 ops=20 keep=0-19 crash=12/0of2";
   const auto parses = [](const std::string& line) {
     Config config;
     Origin origin;
@@ -308,6 +309,18 @@ TEST(Processes, OneThatDiesIsTold) {
   EXPECT_EQ(all[0].died + all[3].died + all[1].answer + all[2].answer, "");
   EXPECT_EQ(all[1].died, "the process ended with status 9");
   EXPECT_NE(all[2].died, "");
+}
+
+// Its time is no verdict on it.
+TEST(Processes, OneThatTakesTooLongIsTold) {
+  const auto run = [](std::size_t) {
+    std::raise(SIGXCPU);  // as its limit does
+    return std::string();
+  };
+  in_processes({1, 1, 0.01, run, [](std::size_t, const Ended& ended) {
+                  EXPECT_TRUE(ended.out_of_time);
+                  return true;
+                }});
 }
 
 }  // namespace
