@@ -108,6 +108,9 @@ class Arena {
   // From here to leave(): level + 1 is active, its units undecided as the crash leaves them.
   void enter();
   void leave();
+  // Paths come from a line that may be of another build: one that does not fit ends the program
+  // with status 2.
+  void paths_are_given() { paths_are_given_ = true; }
   // Starts an execution that follows `path` and then takes first choices.
   void begin(std::vector<Choice> path);
   void end();  // undoes it
@@ -235,6 +238,7 @@ class Arena {
   std::vector<Verified> verified_;
   std::size_t torn_ = 0;  // the one of verified_ that is not newest
   bool recording_ = true;
+  bool paths_are_given_ = false;
   std::size_t beyond_ = ~std::size_t{0};
   bool lowest_beyond_ = false;
   const void* last_store_ = nullptr;

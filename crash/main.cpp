@@ -69,7 +69,7 @@ void declare_options(CLI::App& app, Arguments& a) {
       ->check(CLI::IsMember({"memory", "cache", "process", "disk"}));
   app.add_option("--ops", a.ops, "Operations of a workload")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000000));
+      ->check(CLI::Range(std::size_t{1}, kMostOps));
   app.add_option("--seed", a.seed, "Of the first workload; the next ones count up")
       ->capture_default_str();
   app.add_option("--nested", a.nested,
@@ -370,11 +370,13 @@ std::string word_of(std::string_view line, std::string_view name) {
 int replay_threads(const Arguments& a) {
   ConcurrentConfig config;
   config.spec = word_of(a.replay, "spec");
-  config.keys = word_of(a.replay, "keys") == "bytes" ? KeyType::bytes : KeyType::u64;
+  const std::string keys = word_of(a.replay, "keys");
+  config.keys = keys == "bytes" ? KeyType::bytes : KeyType::u64;
   const auto domain = parse_domain(word_of(a.replay, "domain"));
   const auto program = parse_program(word_of(a.replay, "program"));
   config.replay = parse_switches(word_of(a.replay, "switches"));
-  if (!domain || !program || !config.replay || config.spec.empty()) {
+  if (!domain || !program || !config.replay || config.spec.empty() ||
+      (keys != "u64" && keys != "bytes")) {
     fmt::print(stderr, "everleaf-crash: this is no replay line\n");
     return kExitUsage;
   }
@@ -539,6 +541,11 @@ int run_replay(const Arguments& a) {
     return kExitUsage;
   }
   const Report report = run(config);
+  if (!report.failure && !config.replay.empty() && !report.replayed) {
+    fmt::print(stderr,
+               "everleaf-crash: this replay line is of another build: its crash is not met\n");
+    return kExitUsage;
+  }
   if (!report.failure) {
     fmt::print("no failure: {} crash points, {} executions\n", report.crash_points,
                report.executions);
@@ -568,13 +575,14 @@ int run_program(int argc, char** argv) {
   declare_options(app, arguments);
   try {
     app.parse(argc, argv);
-    if (!arguments.replay.empty()) return run_replay(arguments);
-    const std::string spec =
-        arguments.replay.empty() ? arguments.index : word_of(arguments.replay, "spec");
-    if (const std::string wrong = spec == "all" ? std::string{} : complaint(spec); !wrong.empty()) {
+    const bool replays = app.count("--replay") != 0;
+    const std::string spec = replays ? word_of(arguments.replay, "spec") : arguments.index;
+    if (const std::string wrong = spec == "all" || spec.empty() ? std::string{} : complaint(spec);
+        !wrong.empty()) {
       fmt::print(stderr, "everleaf-crash: {}\n", wrong);
       return kExitUsage;
     }
+    if (replays) return run_replay(arguments);
     if (arguments.pmwcas && !arguments.program.empty() && !parse_words(arguments.program)) {
       fmt::print(stderr, "everleaf-crash: --program '{}' is none\n", arguments.program);
       return kExitUsage;

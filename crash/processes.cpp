@@ -78,6 +78,7 @@ Ended finish(const Child& child) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && at != std::string::npos) {
     ended.answer = child.text.substr(at + 1);
   } else if (WIFSIGNALED(status)) {
+    ended.out_of_time = WTERMSIG(status) == SIGXCPU;
     ended.died = std::string("the process was ended by ") + ::strsignal(WTERMSIG(status));
   } else {
     ended.died = "the process ended with status " + std::to_string(WEXITSTATUS(status));

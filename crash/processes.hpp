@@ -8,9 +8,10 @@
 namespace everleaf::crash {
 
 struct Ended {
-  std::string answer;   // what the job returned
-  std::string printed;  // its standard output
-  std::string died;     // how the process ended, if not by an answer
+  std::string answer;        // what the job returned
+  std::string printed;       // its standard output
+  std::string died;          // how the process ended, if not by an answer
+  bool out_of_time = false;  // it took more than processor_seconds
 };
 
 struct Jobs {

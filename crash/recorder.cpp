@@ -62,10 +62,8 @@ void Recorder::fencing(pmem::Site site) {
   ++fences;
   if (meter != nullptr) meter->fenced();
   if (drop(site, Act::fence)) return;
-  if (arena_.level() == 0) {
-    if (const std::string wrong = arena_.audit(false, 0); !wrong.empty() && crasher != nullptr) {
-      crasher->escaped(wrong);
-    }
+  if (crasher != nullptr) {
+    if (const std::string wrong = arena_.audit(false, 0); !wrong.empty()) crasher->escaped(wrong);
   }
   if (dependencies && arena_.flushing(thread()) && crasher != nullptr) {
     if (const std::string what = depends(); !what.empty())

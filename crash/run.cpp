@@ -124,10 +124,10 @@ class Run final : Crasher {
       : config_(config),
         arena_(kCapacity, config.record_only ? 2 : 1 + config.nested, model_of(config)),
         recorder_(arena_) {
-    // Trees may rely on the order of a line's stores where there is one.
-    options_.domain = config.domain == Domain::disk ? Domain::disk : Domain::memory;
+    options_.domain = config.domain;  // the library has paths of its own for each
     options_.emulate = true;
     options_.epoch_length = {};  // the workload steps the clock
+    if (!config.replay.empty()) arena_.paths_are_given();
     recorder_.crasher = this;
     recorder_.collect_sites = config.collect_sites;
     recorder_.dropped = config.dropped;
@@ -442,9 +442,9 @@ class Run final : Crasher {
     // Growth is durable at once: recovery finds the file as long as it is now.
     bytes_[level + 1] = live_[level] != nullptr ? live_[level]->size() : bytes_[level];
     if (!config_.replay.empty()) {
-      if (level < config_.replay.size() && config_.replay[level].point == points_[level])
-        explore(level);
-      return;
+      if (level >= config_.replay.size() || config_.replay[level].point != points_[level]) return;
+      report_.replayed = report_.replayed || level + 1 == config_.replay.size();
+      return explore(level);
     }
     if (level == 0 && late()) {
       stopped_ = true;

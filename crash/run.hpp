@@ -71,8 +71,9 @@ struct Report {
   std::uint64_t stores = 0;
   std::uint64_t flushes = 0;
   std::uint64_t fences = 0;
-  double seconds = 0;    // of processor time: other programs may share the core
-  bool complete = true;  // false: the time was up
+  double seconds = 0;     // of processor time: other programs may share the core
+  bool complete = true;   // false: the time was up
+  bool replayed = false;  // the crash to be replayed was met
   std::optional<Failure> failure;
   std::map<SiteId, SiteUse> sites;
   // What recovery saw, per crash point: hashes of the recovered content.

@@ -69,7 +69,8 @@ bool parse_kept(const std::string& text, std::vector<std::size_t>& kept) {
     const auto ends = split(part, '-');
     std::uint64_t from = 0;
     std::uint64_t to = 0;
-    if (ends.empty() || !number(ends.front(), from) || !number(ends.back(), to)) return false;
+    if (ends.empty() || part.ends_with('-')) return false;
+    if (!number(ends.front(), from) || !number(ends.back(), to)) return false;
     if (to < from || to - from > 1'000'000) return false;
     for (; from <= to; ++from) kept.push_back(from);
   }
@@ -89,7 +90,8 @@ bool parse_crash(const std::string& text, std::vector<Crash>& crashes) {
       std::uint64_t pick = 0;
       std::uint64_t count = 0;
       if (of == std::string::npos || !number(std::string_view(choice).substr(0, of), pick) ||
-          !number(std::string_view(choice).substr(of + 2), count)) {
+          !number(std::string_view(choice).substr(of + 2), count) || pick >= count ||
+          count > ~std::uint32_t{0}) {
         return false;
       }
       crash.choices.push_back(
@@ -97,7 +99,7 @@ bool parse_crash(const std::string& text, std::vector<Crash>& crashes) {
     }
     crashes.push_back(std::move(crash));
   }
-  return !crashes.empty();
+  return !crashes.empty() && crashes.size() < kMostLevels;
 }
 
 }  // namespace
@@ -150,6 +152,7 @@ std::string replay_line(const Config& config, const Origin& origin, const Failur
 
 bool parse_replay(std::string_view line, Config& config, Origin& origin) {
   bool good = true;
+  config.spec.clear();
   std::istringstream words{std::string(line)};
   for (std::string word; words >> word;) {
     const std::size_t equals = word.find('=');
@@ -160,6 +163,7 @@ bool parse_replay(std::string_view line, Config& config, Origin& origin) {
     if (name == "spec") {
       config.spec = value;
     } else if (name == "keys") {
+      good = good && (value == "u64" || value == "bytes");
       config.keys = value == "bytes" ? KeyType::bytes : KeyType::u64;
     } else if (name == "domain") {
       const auto domain = parse_domain(value);
@@ -168,8 +172,8 @@ bool parse_replay(std::string_view line, Config& config, Origin& origin) {
     } else if (name == "seed") {
       good = good && number(value, origin.workload.seed);
     } else if (name == "ops") {
-      good = good && number(value, n);
-      origin.workload.ops = n;
+      good = good && number(value, n) && n <= kMostOps;
+      origin.workload.ops = good ? n : 0;
     } else if (name == "sequence") {
       good = good && number(value, n);
       origin.workload.sequence = n;
@@ -179,7 +183,8 @@ bool parse_replay(std::string_view line, Config& config, Origin& origin) {
       config.unordered = true;
     } else if (name == "drop") {
       const auto parts = split(value, ':');
-      good = good && parts.size() == 3 && number(parts[1], n);
+      good = good && parts.size() == 3 && number(parts[1], n) &&
+             (parts[2] == "flush" || parts[2] == "fence");
       if (good)
         config.dropped = SiteId{parts[0], static_cast<unsigned>(n),
                                 parts[2] == "flush" ? Act::flush : Act::fence};
@@ -189,11 +194,12 @@ bool parse_replay(std::string_view line, Config& config, Origin& origin) {
       good = false;
     }
   }
+  if (!good || config.spec.empty()) return false;
   origin.workload.ticks = is_buffered(config.spec);
   config.ops = kept_ops(origin);
   config.line = replay_line(config, origin, {});
   config.nested = static_cast<unsigned>(std::max<std::size_t>(1, config.replay.size()));
-  return good;
+  return true;
 }
 
 }  // namespace everleaf::crash

@@ -53,6 +53,8 @@ std::vector<Op> make_workload(const WorkloadOptions& options);
 // more.
 bool nth_sequence(std::uint64_t n, std::size_t length, bool ticks, std::vector<Op>& ops);
 
+inline constexpr std::size_t kMostOps = 1'000'000;  // of a workload
+
 // Keys from this number on have lengths of all size classes, and beyond them.
 inline constexpr std::uint64_t kSizedKeys = 1'000'000;
 

@@ -4,6 +4,7 @@
 Each *.patch beside this file is one bug that real persistent indexes had, or its like: a line that
 tells its story, an optional line "Run: ARGUMENTS", and the patch. A copy of the source tree gets one
 bug at a time, is built, and everleaf-crash runs on it until it reports a failure or its budget ends.
+What it reports counts if the sources without the bug do not fail in the same way.
 
   planted.py --apply                     only proves that every patch applies
   planted.py --work DIR [--only NAME]... builds and runs; exit code 1 if a bug was not found
@@ -12,6 +13,7 @@ bug at a time, is built, and everleaf-crash runs on it until it reports a failur
 import argparse
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -84,7 +86,14 @@ def default_runs(name, budget):
     yield [*every, "--ops", "100", "--nested", "1", "--domain", "disk"]
 
 
-def hunt(program, name, run, budget):
+def fails_clean(clean, line):
+    """Whether the replay line is a failure of the sources without a bug, too."""
+    words = re.search("--replay '(.*)'", line)
+    return words is not None and subprocess.run(
+        [clean, "--replay", words[1]], capture_output=True, check=False).returncode not in (0, 2)
+
+
+def hunt(program, clean, name, run, budget):
     """How the bug was found, or None."""
     runs = [run + ["--first", "--budget", str(budget)]] if run else default_runs(name, budget)
     for arguments in runs:
@@ -93,9 +102,13 @@ def hunt(program, name, run, budget):
                                   timeout=budget * 3 + 60, check=False)
         except subprocess.TimeoutExpired:
             return "hangs: " + " ".join(arguments)
-        if done.returncode not in (0, 2):
+        if done.returncode in (2, 3):
+            sys.exit(f"{name}: {' '.join(arguments)}\n{done.stderr}")
+        if done.returncode != 0:
             lines = (done.stdout + done.stderr).strip().splitlines()
             replay = [line for line in lines if "--replay" in line]
+            if replay and fails_clean(clean, replay[0]):
+                sys.exit(f"{name}: without it, too: {replay[0].strip()}")
             return replay[0].strip() if replay else f"exit {done.returncode}"
     return None
 
@@ -118,6 +131,12 @@ def main():
     source.mkdir(parents=True)
     copy_sources(source)
     configure(arguments.work)
+    program = arguments.work / "build" / "crash" / "everleaf-crash"
+    clean = arguments.work / "everleaf-crash-clean"
+    built = build(arguments.work, arguments.jobs)
+    if built.returncode != 0:
+        sys.exit(f"does not build\n{built.stdout[-3000:]}")
+    shutil.copy2(program, clean)
     rows = []
     for name, story, run, path in bugs(arguments.only):
         begun = time.monotonic()
@@ -126,8 +145,7 @@ def main():
         built = build(arguments.work, arguments.jobs)
         if built.returncode != 0:
             sys.exit(f"{name}: does not build\n{built.stdout[-3000:]}")
-        found = hunt(arguments.work / "build" / "crash" / "everleaf-crash", name, run,
-                     arguments.budget)
+        found = hunt(program, clean, name, run, arguments.budget)
         patch(source, path, "--reverse")
         seconds = time.monotonic() - begun
         rows.append({"bug": name, "story": story, "found": found, "seconds": round(seconds, 1)})

@@ -23,6 +23,7 @@ struct Program {
 };
 // "4,5,6,!5/i7=1,r4/f7": preloaded keys, those that go again, then the calls of each thread.
 std::string to_string(const Program& program);
+// Empty: it is none, or more than can be run and judged.
 std::optional<Program> parse_program(std::string_view text);
 // Threads that meet in one leaf or in neighbours, some of them full or nearly empty.
 // `ticks`: with steps of the clock, for a buffered tree.

@@ -35,43 +35,58 @@ Effect effect_of(const Call& call, Held held) {
   return {held ? Outcome::done : Outcome::absent, held};
 }
 
+// A set of calls.
+class Taken {
+ public:
+  auto operator<=>(const Taken&) const = default;
+  [[nodiscard]] bool has(std::size_t i) const { return (words_.at(i / 64) >> i % 64 & 1) != 0; }
+  [[nodiscard]] Taken with(std::size_t i) const {
+    Taken more = *this;
+    more.words_.at(i / 64) |= std::uint64_t{1} << i % 64;
+    return more;
+  }
+
+ private:
+  std::array<std::uint64_t, kMostCalls / 64> words_{};
+};
+
 // Depth first over the calls that nobody unfinished precedes (Wing, Gong 1993), with the states
 // that led nowhere remembered (Lowe 2017).
 class Search {
  public:
   Search(std::span<const Call> calls, Held after) : calls_(calls), after_(after) {}
 
-  bool run(std::uint32_t taken, Held held) {
+  bool run(const Taken& taken, Held held) {
     if (ends(taken) && held == after_) return true;
     if (!seen_.insert({taken, held}).second) return false;
     std::uint64_t first_return = Call::kPending;
     for (std::size_t i = 0; i < calls_.size(); ++i) {
-      if ((taken >> i & 1) == 0) first_return = std::min(first_return, calls_[i].returned);
+      if (!taken.has(i)) first_return = std::min(first_return, calls_[i].returned);
     }
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       const Call& call = calls_[i];
-      if ((taken >> i & 1) != 0 || call.invoked > first_return) continue;
+      if (taken.has(i) || call.invoked > first_return) continue;
       const Effect effect = effect_of(call, held);
       if (call.returned != Call::kPending) {
         if (effect.outcome != call.outcome) continue;
         if (call.kind == Call::Kind::find && effect.held && *effect.held != call.value) continue;
       }
-      if (run(taken | std::uint32_t{1} << i, effect.held)) return true;
+      if (run(taken.with(i), effect.held)) return true;
     }
     return false;
   }
 
  private:
   // All that returned has happened.
-  [[nodiscard]] bool ends(std::uint32_t taken) const {
+  [[nodiscard]] bool ends(const Taken& taken) const {
     for (std::size_t i = 0; i < calls_.size(); ++i) {
-      if ((taken >> i & 1) == 0 && calls_[i].returned != Call::kPending) return false;
+      if (!taken.has(i) && calls_[i].returned != Call::kPending) return false;
     }
     return true;
   }
   std::span<const Call> calls_;
   Held after_;
-  std::set<std::pair<std::uint32_t, Held>> seen_;
+  std::set<std::pair<Taken, Held>> seen_;
 };
 
 // The same over all keys, with the recovered state on the way. Both a call that only reads and the
@@ -86,7 +101,7 @@ class CutSearch {
       after_.push_back(one.after);
     }
   }
-  bool run() { return run(0, before_, false); }
+  bool run() { return run({}, before_, false); }
 
  private:
   using State = std::vector<Held>;
@@ -96,8 +111,8 @@ class CutSearch {
     return state[static_cast<std::size_t>(at)];
   }
 
-  bool run(std::uint32_t taken, State state, bool cut) {
-    while (const auto read = free_read(taken, state)) taken |= *read;
+  bool run(Taken taken, State state, bool cut) {
+    while (const auto read = free_read(taken, state)) taken = taken.with(*read);
     cut = cut || (state == after_ && durable_are_in(taken));
     if (cut && ends(taken)) return true;
     if (!seen_.insert({taken, state, cut}).second) return false;
@@ -109,19 +124,19 @@ class CutSearch {
       if (!explains(call, effect) || (changes && !cut && call.first_epoch > durable_)) continue;
       State then = state;
       held_of(then, call) = effect.held;
-      if (run(taken | std::uint32_t{1} << i, std::move(then), cut)) return true;
+      if (run(taken.with(i), std::move(then), cut)) return true;
     }
     return false;
   }
 
   // A call that returned and changes nothing, and fits here.
-  std::optional<std::uint32_t> free_read(std::uint32_t taken, State& state) const {
+  std::optional<std::size_t> free_read(const Taken& taken, State& state) const {
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       const Call& call = calls_[i];
       if (call.returned == Call::kPending || !next(taken, i)) continue;
       const Held& held = held_of(state, call);
       const Effect effect = effect_of(call, held);
-      if (effect.held == held && explains(call, effect)) return std::uint32_t{1} << i;
+      if (effect.held == held && explains(call, effect)) return i;
     }
     return std::nullopt;
   }
@@ -133,25 +148,25 @@ class CutSearch {
   }
 
   // Not taken yet, and nobody unfinished precedes it.
-  [[nodiscard]] bool next(std::uint32_t taken, std::size_t i) const {
-    if ((taken >> i & 1) != 0) return false;
+  [[nodiscard]] bool next(const Taken& taken, std::size_t i) const {
+    if (taken.has(i)) return false;
     for (std::size_t j = 0; j < calls_.size(); ++j) {
-      if ((taken >> j & 1) == 0 && calls_[j].returned < calls_[i].invoked) return false;
+      if (!taken.has(j) && calls_[j].returned < calls_[i].invoked) return false;
     }
     return true;
   }
-  [[nodiscard]] bool durable_are_in(std::uint32_t taken) const {
+  [[nodiscard]] bool durable_are_in(const Taken& taken) const {
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       const Call& call = calls_[i];
       const bool changed = call.kind != Call::Kind::find && call.outcome == Outcome::done &&
                            call.returned != Call::kPending;
-      if ((taken >> i & 1) == 0 && changed && call.last_epoch <= durable_) return false;
+      if (!taken.has(i) && changed && call.last_epoch <= durable_) return false;
     }
     return true;
   }
-  [[nodiscard]] bool ends(std::uint32_t taken) const {
+  [[nodiscard]] bool ends(const Taken& taken) const {
     for (std::size_t i = 0; i < calls_.size(); ++i) {
-      if ((taken >> i & 1) == 0 && calls_[i].returned != Call::kPending) return false;
+      if (!taken.has(i) && calls_[i].returned != Call::kPending) return false;
     }
     return true;
   }
@@ -161,7 +176,7 @@ class CutSearch {
   std::vector<std::uint32_t> keys_;
   State before_;
   State after_;
-  std::set<std::tuple<std::uint32_t, State, bool>> seen_;
+  std::set<std::tuple<Taken, State, bool>> seen_;
 };
 
 }  // namespace
@@ -171,7 +186,7 @@ bool has_cut(std::span<const Call> calls, std::span<const Recovered> keys, std::
 }
 
 bool has_order(std::span<const Call> calls, Held before, Held after) {
-  return Search(calls, after).run(0, before);
+  return Search(calls, after).run({}, before);
 }
 
 std::string to_string(const Call& call) {

@@ -30,11 +30,15 @@ struct Call {
   std::uint64_t last_epoch = 0;
 };
 
+// Calls that can be put in order; a scan counts once for each key.
+inline constexpr std::size_t kMostCalls = 256;
+
 // What a key holds; empty: it is absent.
 using Held = std::optional<std::uint64_t>;
 
 // Whether the calls, all of one key, have an order that respects time, begins with `before` and
-// ends with `after`. A pending call may have happened, or not. At most 20 calls.
+// ends with `after`. A pending call may have happened, or not. At most
+// kMostCalls.
 bool has_order(std::span<const Call> calls, Held before, Held after);
 
 // Of a key: what it held before all calls, and what a crash left.
@@ -45,7 +49,7 @@ struct Recovered {
 };
 // Whether calls of all keys, each of them named, have an order that respects time, explains every
 // answer and passes through the recovered state: after every change that had ended in epochs up to
-// `durable`, before every one that began later. At most 32 calls.
+// `durable`, before every one that began later. At most kMostCalls.
 bool has_cut(std::span<const Call> calls, std::span<const Recovered> keys, std::uint64_t durable);
 
 // "insert(3, 7) -> done [4, 9]"

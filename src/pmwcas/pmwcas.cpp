@@ -627,10 +627,10 @@ bool DescriptorPool::help(Reference blocker, Lane& lane) {
 
 // --- W6 ------------------------------------------------------------------------------------------
 
-bool DescriptorPool::fence(Lane& lane, Lines& lines) {
+bool DescriptorPool::fence(Lane& lane, Lines& lines, pmem::Site site) {
   note_pending(lane, lines);
   lines.flush();
-  if (!medium_.fence()) return false;
+  if (!medium_.fence(site)) return false;
   advance(lane);
   return true;
 }

@@ -191,7 +191,7 @@ class DescriptorPool {
   void decide(const Operation& operation, Status status);
 
   // `lines`: what it makes durable beside what is pending.
-  [[nodiscard]] bool fence(Lane& lane, Lines& lines);
+  [[nodiscard]] bool fence(Lane& lane, Lines& lines, pmem::Site site = pmem::Site::current());
   void note_pending(const Lane& lane, Lines& lines) const;
   void advance(Lane& lane);
   void clean(Lane& lane, std::size_t which);

@@ -10,6 +10,7 @@
 #include "meter.hpp"
 #include "mutate.hpp"
 #include "processes.hpp"
+#include "recorder.hpp"
 #include "run.hpp"
 #include "shrink.hpp"
 
@@ -204,11 +205,82 @@ TEST(Replay, TellsASequence) {
   EXPECT_EQ(to_string(again.ops[1]), to_string(ops[2]));
 }
 
+TEST(Replay, RefusesWhatIsNoLine) {
+  const std::string good =
+      "spec=wbtree keys=u64 domain=memory seed=1 ops=20 keep=0-19 crash=12/0of2";
+  const auto parses = [](const std::string& line) {
+    Config config;
+    Origin origin;
+    return parse_replay(line, config, origin);
+  };
+  EXPECT_TRUE(parses(good));
+  for (const char* const more :
+       {" keys=words", " domain=tape", " ops=99999999999", " drop=a.cpp:1:both", " crash=1/2of2",
+        " crash=1/0of0", " crash=1/+1/+1/+1/", " keep=5-", " what=1", " word"}) {
+    EXPECT_FALSE(parses(good + more)) << more;
+  }
+  EXPECT_FALSE(parses("keys=u64"));
+}
+
+// No failure is one thing, a crash that is not there another.
+TEST(Replay, KnowsWhetherItsCrashWasMet) {
+  Config config = small(kBitmapLeaf, 5);
+  config.replay = {{20, {}}};
+  EXPECT_TRUE(run(config).replayed);
+  config.replay = {{1'000'000, {}}};
+  EXPECT_FALSE(run(config).replayed);
+}
+
 TEST(Audit, NoticesAStoreThatEscapedTheHooks) {
   Arena arena(1 << 20, 2, Model{});
   EXPECT_EQ(arena.audit(true, 1 << 20), "");
   *reinterpret_cast<volatile std::uint64_t*>(arena.base(0) + 4096) = 1;  // no hooks in this file
   EXPECT_NE(arena.audit(true, 1 << 20).find("escaped"), std::string::npos);
+}
+
+// An escaped store is not durable because the hooks see the next one to its line.
+TEST(Audit, NoticesAnEscapedStoreBeforeAStoreToItsLine) {
+  Arena arena(1 << 20, 2, Model{});
+  auto* const word = reinterpret_cast<volatile std::uint64_t*>(arena.base(0) + 4096);
+  word[0] = 1;
+  arena.will_write(4104, 8);
+  word[1] = 2;
+  arena.wrote(4104, 8, nullptr, 0);
+  EXPECT_NE(arena.audit(false, 0).find("escaped"), std::string::npos);
+}
+
+// In recovery and in schedules, too.
+TEST(Audit, LooksAtEveryLevelThatCanCrash) {
+  struct Told final : Crasher {
+    void crash_point() override {}
+    void escaped(const std::string& what) override { text = what; }
+    std::string text;
+  } told;
+  Arena arena(1 << 20, 3, Model{});
+  Recorder recorder(arena);
+  recorder.crasher = &told;
+  arena.enter();
+  arena.begin({});
+  auto* const word = reinterpret_cast<volatile std::uint64_t*>(arena.base(1) + 4096);
+  recorder.before_store(4096, 8);
+  word[0] = 1;
+  recorder.after_store(4096, 8, nullptr);
+  recorder.fencing(pmem::Site::current());
+  EXPECT_EQ(told.text, "");
+  word[1] = 2;
+  recorder.fencing(pmem::Site::current());
+  EXPECT_NE(told.text.find("escaped"), std::string::npos);
+}
+
+// Where fences do not wait, src/pmwcas takes another way: it flushes nothing.
+TEST(Checker, RunsTheLibraryInTheDomainThatItChecks) {
+  Config config = small("bztree", 60);
+  config.record_only = true;
+  const Report memory = run(config);
+  config.domain = Domain::cache;
+  const Report cache = run(config);
+  ASSERT_FALSE(memory.failure || cache.failure);
+  EXPECT_LT(cache.flushes, memory.flushes / 2);
 }
 
 // Fences as in Table 3 of the wB+-Tree paper.
@@ -237,6 +309,18 @@ TEST(Processes, OneThatDiesIsTold) {
   EXPECT_EQ(all[0].died + all[3].died + all[1].answer + all[2].answer, "");
   EXPECT_EQ(all[1].died, "the process ended with status 9");
   EXPECT_NE(all[2].died, "");
+}
+
+// Its time is no verdict on it.
+TEST(Processes, OneThatTakesTooLongIsTold) {
+  const auto run = [](std::size_t) {
+    std::raise(SIGXCPU);  // as its limit does
+    return std::string();
+  };
+  in_processes({1, 1, 0.01, run, [](std::size_t, const Ended& ended) {
+                  EXPECT_TRUE(ended.out_of_time);
+                  return true;
+                }});
 }
 
 }  // namespace

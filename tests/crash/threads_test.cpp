@@ -39,6 +39,37 @@ TEST(History, OrdersThatDoNot) {
   EXPECT_FALSE(has_order(twice, {}, 7));
 }
 
+// More than fit into a word.
+TEST(History, OrdersManyCalls) {
+  std::vector<Call> calls;
+  for (std::uint64_t i = 1; i <= 100; ++i) calls.push_back(call(Kind::update, i, 2 * i, 2 * i + 1));
+  EXPECT_TRUE(has_order(calls, 0, 100));
+  EXPECT_FALSE(has_order(calls, 0, 99));
+  const std::vector<Recovered> last{{1, 0, 100}};
+  const std::vector<Recovered> lost{{1, 0, 99}};
+  EXPECT_TRUE(has_cut(calls, last, 5));
+  EXPECT_FALSE(has_cut(calls, lost, 5));
+}
+
+// What nobody would run or judge.
+TEST(Program, RefusesWhatIsTooMuch) {
+  const auto many = [](const char* what, std::size_t n) {
+    std::string text = "2,4";
+    for (std::size_t i = 0; i < n; ++i) text += what;
+    return text;
+  };
+  EXPECT_TRUE(parse_program(many("/f2", 8)));
+  EXPECT_FALSE(parse_program(many("/f2", 9)));
+  EXPECT_TRUE(parse_program("2/f63"));
+  EXPECT_FALSE(parse_program("2/f64"));
+  EXPECT_FALSE(parse_program("2,64/f2"));
+  EXPECT_TRUE(parse_program("2/f2" + many(",f2", 254).substr(3)));
+  EXPECT_FALSE(parse_program("2/f2" + many(",f2", 256).substr(3)));
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    EXPECT_LE(make_program(seed, 8, true).threads.size(), 8U);
+  }
+}
+
 Call in_epochs(Kind kind, std::uint32_t key, std::uint64_t value, std::uint64_t invoked,
                std::uint64_t first, std::uint64_t last, Outcome outcome = Outcome::done) {
   return {kind, key, value, invoked, invoked + 1, outcome, first, last};
