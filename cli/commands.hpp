@@ -24,8 +24,10 @@ void add_list(CLI::App& app, int& status);
 void add_bench(CLI::App& app);
 int run_bench(char** arguments);
 
-// The same for everleaf-crash.
+// The same for everleaf-crash and everleaf-paper.
 void add_crash(CLI::App& app);
 int run_crash(char** arguments);
+void add_paper(CLI::App& app);
+int run_paper(char** arguments);
 
 }  // namespace everleaf::cli

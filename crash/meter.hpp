@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_set>
 #include <vector>
@@ -41,7 +42,25 @@ class Meter {
   Costs costs_;
 };
 
-// Table 3 of the paper beside what the hooks count. 0, or 1 if fences differ from the paper's.
-int print_counts();
+// One operation in a leaf, beside its formula in Table 3 of the paper, if that has one.
+struct Count {
+  struct Formula {
+    double words;
+    double flushes;
+    double fences;
+  };
+  const char* spec;
+  const char* nodes;  // as the paper calls them
+  unsigned entries;   // m, before the operation
+  const char* operation;
+  Costs measured;
+  std::optional<Formula> paper;
+};
+
+// Table 3. Throws std::runtime_error if an index refuses to be measured.
+std::vector<Count> count_table3();
+
+// 0, or 1 if fences differ from the paper's.
+int print_counts(const std::vector<Count>& counts);
 
 }  // namespace everleaf::crash

@@ -1,0 +1,159 @@
+"""Runs the project's programs for claims, and remembers what ran and how quiet it was."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+STRICT = ("--domain", "memory", "--emulate")  # every clwb and sfence is executed, on DRAM
+
+
+class CannotTest(Exception):
+    """This machine, or what is installed on it, lacks what a claim needs."""
+
+
+class Failed(Exception):
+    """A program did not do what it was asked for."""
+
+
+class Rows:
+    """What one run of everleaf-bench measured."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def row(self, index, phase, threads=1):
+        for row in self.rows:
+            if (row["index"], row["phase"], row["threads"]) == (index, phase, threads):
+                return row
+        raise Failed(f"no row of {index}, {phase}, {threads} thread(s)")
+
+    def of(self, field, index, phase, threads=1):
+        return self.row(index, phase, threads)[field]
+
+    def mops(self, index, phase, threads=1):
+        return self.of("mops", index, phase, threads)
+
+    def change(self, figure, index, phase, threads=1):
+        """Of what a tree counts itself, in the phase."""
+        return self.row(index, phase, threads)["tree"][figure]["change"]
+
+
+class Lab:
+    def __init__(self, programs, scale, repeat, directory=None):
+        self.programs = programs
+        self.scale = scale
+        self.repeat = repeat
+        self.directory = directory
+        self.machine = None
+        self.begin()
+
+    def begin(self):
+        """Another claim."""
+        self.commands = []
+        self.sizes = {}
+        self.least_cpu_share = None
+        self.rounds_run = None
+
+    def records(self, paper):
+        """The paper's number of records to scale."""
+        count = max(2000, int(paper * self.scale))
+        self.sizes[paper] = count
+        return str(count)
+
+    def ops(self, paper):
+        """Operations after a load take little time: only a tiny scale has fewer."""
+        return str(max(1000, int(paper * min(1.0, self.scale * 100))))
+
+    def path_of(self, program):
+        """Beside this program, where a build tree has it, or on the path; None: it is not there."""
+        for folder in ("", "../libexec", "../crash", "../tests/scenarios"):
+            path = os.path.join(self.programs, folder, program)
+            if os.access(path, os.X_OK):
+                return path
+        return shutil.which(program)
+
+    def remember(self, program, arguments):
+        command = " ".join([re.sub("^everleaf-(bench|crash)$", r"everleaf \1", program), *arguments])
+        if command not in self.commands:
+            self.commands.append(command)
+
+    def run(self, program, *arguments, remember=True):
+        """Standard output."""
+        if remember:
+            self.remember(program, arguments)
+        path = self.path_of(program)
+        if path is None:
+            raise CannotTest(f"the program {program} is not there")
+        done = subprocess.run([path, *arguments], capture_output=True, text=True,
+                              check=False)
+        if done.returncode != 0:
+            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise Failed(f"{program} ended with {done.returncode}: {reason}")
+        return done.stdout
+
+    def json_of(self, program, *arguments, hidden=()):
+        """The file that it writes for --json; `hidden` arguments are not worth remembering."""
+        with tempfile.TemporaryDirectory() as place:
+            path = os.path.join(place, "out.json")
+            self.run(program, *arguments, "--json", path, *hidden, remember=False)
+            self.remember(program, arguments)
+            with open(path, encoding="utf-8") as file:
+                return json.load(file)
+
+    def bench(self, *arguments, seed=1):
+        hidden = ["--seed", str(seed)]
+        if self.directory:
+            hidden += ["--dir", self.directory]
+        if "--recovery" not in arguments:
+            hidden += ["--repeat", "1"]
+        out = self.json_of("everleaf-bench", *arguments, hidden=hidden)
+        if "machine" in out:
+            self.machine = self.machine or out["machine"]
+            shares = [row["cpu_share"] for row in out["rows"]]
+            self.least_cpu_share = min(shares + [self.least_cpu_share or 1])
+        return out
+
+    def rounds(self, setups):
+        """Name -> arguments of everleaf-bench. Each round runs all of them once, the first one last
+        in the next; returns name -> one Rows for each round."""
+        self.rounds_run = self.repeat
+        seen = {name: [] for name in setups}
+        names = list(setups)
+        for number in range(self.repeat):
+            for name in names:
+                if sys.stderr.isatty():
+                    print(f"\r\033[K  round {number + 1}/{self.repeat}: {name}", end="",
+                          file=sys.stderr, flush=True)
+                seen[name].append(Rows(self.bench(*setups[name], seed=number + 1)["rows"]))
+            names = names[1:] + names[:1]
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        return seen
+
+    def one(self, *arguments):
+        """rounds() of a single setup."""
+        return self.rounds({"": arguments})[""]
+
+    def recovery(self, *arguments):
+        """Rows of `--recovery`; its rounds are crashes."""
+        self.rounds_run = self.repeat
+        return self.bench(*arguments, "--recovery", "--repeat", str(self.repeat))["recovery"]
+
+    def needs_cores(self, count):
+        have = len(os.sched_getaffinity(0))
+        if have < count:
+            raise CannotTest(f"{count} cores are needed, there are {have}")
+
+    def sources(self):
+        """The source tree that this was built from."""
+        place = os.path.realpath(self.programs)
+        while True:
+            if os.path.isdir(os.path.join(place, "src", "trees")):
+                return place
+            if place == os.path.dirname(place):
+                raise CannotTest("the sources are not there")
+            place = os.path.dirname(place)
