@@ -24,10 +24,12 @@ void add_list(CLI::App& app, int& status);
 void add_bench(CLI::App& app);
 int run_bench(char** arguments);
 
-// The same for everleaf-crash and everleaf-paper.
+// The same for everleaf-crash, everleaf-paper and everleaf-report.
 void add_crash(CLI::App& app);
 int run_crash(char** arguments);
 void add_paper(CLI::App& app);
 int run_paper(char** arguments);
+void add_report(CLI::App& app);
+int run_report(char** arguments);
 
 }  // namespace everleaf::cli

@@ -51,6 +51,7 @@ int run(int argc, char** argv) {
   add_bench(app);
   add_crash(app);
   add_paper(app);
+  add_report(app);
   try {
     if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
       throw Failure(kExitUsage,
@@ -75,10 +76,11 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // Every option after one of these belongs to the program of that name, --help included.
   using Run = int (*)(char**);
-  constexpr std::array<std::pair<std::string_view, Run>, 3> kPrograms{
+  constexpr std::array<std::pair<std::string_view, Run>, 4> kPrograms{
       {{"bench", everleaf::cli::run_bench},
        {"crash", everleaf::cli::run_crash},
-       {"paper", everleaf::cli::run_paper}}};
+       {"paper", everleaf::cli::run_paper},
+       {"report", everleaf::cli::run_report}}};
   for (const auto& [name, run] : kPrograms) {
     if (argc > 1 && argv[1] == name) return run(argv + 1);
   }

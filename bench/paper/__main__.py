@@ -122,7 +122,7 @@ def result_of(claim, place, options):
         "note": claim.note, "needs": list(claim.needs), "commands": place.commands,
         "scale": options.scale if ran else None, "rounds": place.rounds_run,
         "records": sorted(place.sizes.items()), "seconds": round(time.monotonic() - began, 1),
-        "cpu_share": place.least_cpu_share, "load_average": load if ran else None,
+        "cpu_share": place.least_cpu_share, "repeated": place.repeated, "load_average": load if ran else None,
         "machine": place.machine if ran else None,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
     }, failed

@@ -10,6 +10,9 @@ import tempfile
 
 STRICT = ("--domain", "memory", "--emulate")  # every clwb and sfence is executed, on DRAM
 
+QUIET = 0.9  # of the processor; below it a run is repeated
+TRIES = 3
+
 
 class CannotTest(Exception):
     """This machine, or what is installed on it, lacks what a claim needs."""
@@ -57,6 +60,7 @@ class Lab:
         self.sizes = {}
         self.least_cpu_share = None
         self.rounds_run = None
+        self.repeated = 0
 
     def records(self, paper):
         """The paper's number of records to scale."""
@@ -113,9 +117,22 @@ class Lab:
         out = self.json_of("everleaf-bench", *arguments, hidden=hidden)
         if "machine" in out:
             self.machine = self.machine or out["machine"]
-            shares = [row["cpu_share"] for row in out["rows"]]
-            self.least_cpu_share = min(shares + [self.least_cpu_share or 1])
         return out
+
+    def quiet_bench(self, arguments, seed):
+        """Rows of a run. One that something disturbed is made again, and the quietest one counts,
+        whatever it measured."""
+        best, best_share = None, -1
+        for _ in range(TRIES):
+            rows = self.bench(*arguments, seed=seed)["rows"]
+            share = min(row["cpu_share"] for row in rows)
+            if share > best_share:
+                best, best_share = rows, share
+            if share >= QUIET:
+                break
+            self.repeated += 1
+        self.least_cpu_share = min(best_share, self.least_cpu_share or 1)
+        return best
 
     def rounds(self, setups):
         """Name -> arguments of everleaf-bench. Each round runs all of them once, the first one last
@@ -128,7 +145,7 @@ class Lab:
                 if sys.stderr.isatty():
                     print(f"\r\033[K  round {number + 1}/{self.repeat}: {name}", end="",
                           file=sys.stderr, flush=True)
-                seen[name].append(Rows(self.bench(*setups[name], seed=number + 1)["rows"]))
+                seen[name].append(Rows(self.quiet_bench(setups[name], number + 1)))
             names = names[1:] + names[:1]
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -44,7 +44,8 @@ def machine_lines(results):
         f"minutes in all.{tiny}",
         f"- Noise: load average before a claim {min(loads):.1f} to {max(loads):.1f}. In {quiet} of "
         f"{len(shares)} claims the threads had at least 98 % of their processors, at worst "
-        f"{100 * shares[0]:.0f} %. A part of a claim whose rounds lie on both sides of its rule is "
+        f"{100 * shares[0]:.0f} %; {sum(result['repeated'] for result in ran)} runs that had less than 90 % "
+        "were made again, whatever they had measured. A part of a claim whose rounds lie on both sides of its rule is "
         "not decided.",
     ]
 
