@@ -104,7 +104,12 @@ def settle(claim, place):
         return judge.CANNOT, str(reason), [], False
     except lab.Failed as reason:
         return judge.CANNOT, f"failed: {reason}", [], True
-    return *judge.verdict(checks, claim.needs), checks, False
+    share = place.least_cpu_share
+    if claim.counted or share is None or share >= lab.BUSY:
+        return *judge.verdict(checks, claim.needs), checks, False
+    word, sentence = judge.verdict(judge.undecided(checks), claim.needs)
+    sentence = f"the machine was too busy, {100 * share:.0f} % of the processor at worst; {sentence}"
+    return word, sentence, judge.undecided(checks), False
 
 
 def result_of(claim, place, options):

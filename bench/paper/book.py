@@ -5,6 +5,7 @@ A module has ID, PAPER (what the paper prints) and any of
   judge_claim(seen)  that data -> a list of judge.Check
   NEEDS           what parts of the claim wait for, by name; without measure(): the whole claim
   CANNOT          why no machine like this one can tell
+  COUNTED         True: its figures are counts and sizes, which a busy machine does not change
   NOTE            how what is run here differs from the paper's
 """
 
@@ -32,6 +33,7 @@ class Claim:
         self.judge = getattr(module, "judge_claim", None)
         self.needs = tuple(getattr(module, "NEEDS", ()))
         self.cannot = getattr(module, "CANNOT", "")
+        self.counted = getattr(module, "COUNTED", False)
         self.note = getattr(module, "NOTE", "")
 
 

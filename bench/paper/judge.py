@@ -84,6 +84,11 @@ def near(what, figure, values, unit=""):
     return between(what, f"{figure:g}{unit}", values, figure / 2, figure * 1.5, unit)
 
 
+def undecided(checks):
+    """The same figures, of which none counts."""
+    return [dataclasses.replace(check, holds=None) for check in checks]
+
+
 def verdict(checks, needs=()):
     """(word, sentence) of what was checked; `needs`: what the rest of the claim waits for."""
     yes = sum(check.holds is True for check in checks)

@@ -12,6 +12,7 @@ STRICT = ("--domain", "memory", "--emulate")  # every clwb and sfence is execute
 
 QUIET = 0.9  # of the processor; below it a run is repeated
 TRIES = 3
+BUSY = 0.8  # below it the quietest run decides nothing, either
 
 
 class CannotTest(Exception):

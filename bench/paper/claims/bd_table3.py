@@ -8,6 +8,7 @@ PAPER = "DRAM and NVM under L1, MiB: LB+ 16.32 and 168.63, Montage 172.09 and 96
 NEEDS = ("LB+-Tree", "Montage-B+tree")
 NOTE = "bytes for each of the paper's 5M records and for each of ours"
 MIX = "l1-write-heavy"
+COUNTED = True
 
 
 def measure(lab):

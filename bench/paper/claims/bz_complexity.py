@@ -14,6 +14,7 @@ PAPER = "node split: about 200 lines, cyclomatic complexity 7 (Bw-tree 750 and 1
 NOTE = "functions that a split needs, counted by lizard, lines without comments"
 FUNCTIONS = ("gather", "make_leaf", "make_inner", "own_separator", "freeze", "look_above",
              "split_leaf", "split_inner", "install_pair", "install")
+COUNTED = True
 
 
 def measure(lab):

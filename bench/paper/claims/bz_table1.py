@@ -7,6 +7,7 @@ ID = "bz:table1"
 PAPER = "insert 2+2, delete 2, update 3 (pointer) or 2 (inline), consolidate 2, split 1+3, merge 2+3"
 NOTE = "counted over whole phases; what consolidations and merges account for is taken off first"
 POINTER, INLINE = "bztree:update=pointer", "bztree:update=inline"
+COUNTED = True
 
 
 def measure(lab):

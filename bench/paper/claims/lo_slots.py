@@ -7,6 +7,7 @@ ID = "lo:slots"
 PAPER = "25-58 % of the last-level internal slots of a B+-tree stand empty"
 NOTE = "LodgeTree without its buffer, random keys"
 TREE = "lodgetree:buffer=1"
+COUNTED = True
 
 
 def measure(lab):
