@@ -10,6 +10,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "gauge.hpp"
+
 namespace everleaf::crash {
 
 struct Costs {
@@ -22,15 +24,15 @@ struct Costs {
 };
 
 // Not thread-safe.
-class Meter {
+class Meter final : public Gauge {
  public:
   // `arena`: where the observed memory is; what is in it now is on the medium.
   explicit Meter(std::span<const std::byte> arena);
 
-  void read(std::size_t at, std::size_t bytes);
-  void stored(std::size_t at, std::size_t bytes);
-  void flushed(std::size_t at, std::size_t bytes);
-  void fenced() { costs_.fences += 1; }
+  void read(std::size_t at, std::size_t bytes) override;
+  void stored(std::size_t at, std::size_t bytes) override;
+  void flushed(std::size_t at, std::size_t bytes) override;
+  void fenced() override { costs_.fences += 1; }
 
   // What came since the last call.
   Costs take();

@@ -93,23 +93,31 @@ def write_results(path, results, claims):
 
 
 def settle(claim, place):
-    """Runs the claim and judges: (verdict, sentence, checks, whether a program failed)."""
+    """Runs the claim and judges: (verdict, sentence, checks, figures, whether a program failed)."""
     if claim.cannot:
-        return judge.CANNOT, claim.cannot, [], False
+        return judge.CANNOT, claim.cannot, [], [], False
     if claim.measure is None:
-        return *judge.verdict([], claim.needs), [], False
+        return *judge.verdict([], claim.needs), [], [], False
     try:
-        checks = claim.judge(claim.measure(place))
+        seen = claim.measure(place)
     except lab.CannotTest as reason:
-        return judge.CANNOT, str(reason), [], False
+        return judge.CANNOT, str(reason), [], [], False
     except lab.Failed as reason:
-        return judge.CANNOT, f"failed: {reason}", [], True
+        return judge.CANNOT, f"failed: {reason}", [], [], True
+    checks = claim.judge(seen) if claim.judge else []
+    figures = claim.show(seen) if claim.show else []
     share = place.least_cpu_share
     if claim.counted or share is None or share >= lab.BUSY:
-        return *judge.verdict(checks, claim.needs), checks, False
+        return *judge.verdict(checks, claim.needs), checks, figures, False
     word, sentence = judge.verdict(judge.undecided(checks), claim.needs)
     sentence = f"the machine was too busy, {100 * share:.0f} % of the processor at worst; {sentence}"
-    return word, sentence, judge.undecided(checks), False
+    return word, sentence, judge.undecided(checks), figures, False
+
+
+def invocation(options):
+    """What was typed, but for the names of files."""
+    names = ["--all"] if options.all else options.id
+    return " ".join(["everleaf paper", *names, f"--scale {options.scale:g} --repeat {options.repeat}"])
 
 
 def result_of(claim, place, options):
@@ -117,18 +125,18 @@ def result_of(claim, place, options):
     place.begin()
     began = time.monotonic()
     load = os.getloadavg()[0]
-    word, sentence, checks, failed = settle(claim, place)
+    word, sentence, checks, figures, failed = settle(claim, place)
     ran = bool(place.commands)
     return {
         "id": claim.id, "paper": claim.paper, "verdict": word, "sentence": sentence,
         "checks": [{"what": check.what, "paper": check.paper, "rule": check.rule,
                     "ours": list(check.ours), "text": check.text, "holds": check.holds}
                    for check in checks],
-        "note": claim.note, "needs": list(claim.needs), "commands": place.commands,
+        "figures": figures, "note": claim.note, "needs": list(claim.needs), "commands": place.commands,
         "scale": options.scale if ran else None, "rounds": place.rounds_run,
         "records": sorted(place.sizes.items()), "seconds": round(time.monotonic() - began, 1),
         "cpu_share": place.least_cpu_share, "repeated": place.repeated, "load_average": load if ran else None,
-        "machine": place.machine if ran else None,
+        "machine": place.machine if ran else None, "invocation": invocation(options) if ran else None,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
     }, failed
 
@@ -140,6 +148,8 @@ def show(result):
         mark = {True: "holds", False: "does not hold", None: "not decided"}[check["holds"]]
         print(f"  {check['what']}: {check['text']}; paper {check['paper']}; asked for: "
               f"{check['rule']}: {mark}")
+    for what, text in result["figures"]:
+        print(f"  {what}: {text}")
     if result["sentence"]:
         print(f"  {result['sentence']}")
     if result["note"]:

@@ -3,6 +3,7 @@
 A module has ID, PAPER (what the paper prints) and any of
   measure(lab)    runs programs, returns plain data that JSON can hold
   judge_claim(seen)  that data -> a list of judge.Check
+  show_claim(seen)   figures of ours that no rule is for: a list of (what, text)
   NEEDS           what parts of the claim wait for, by name; without measure(): the whole claim
   CANNOT          why no machine like this one can tell
   COUNTED         True: its figures are counts and sizes, which a busy machine does not change
@@ -31,6 +32,7 @@ class Claim:
         self.paper = module.PAPER
         self.measure = getattr(module, "measure", None)
         self.judge = getattr(module, "judge_claim", None)
+        self.show = getattr(module, "show_claim", None)
         self.needs = tuple(getattr(module, "NEEDS", ()))
         self.cannot = getattr(module, "CANNOT", "")
         self.counted = getattr(module, "COUNTED", False)

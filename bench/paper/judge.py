@@ -22,6 +22,7 @@ class Check:
     ours: tuple
     text: str
     holds: bool | None
+    counted: bool = False  # a count or a size, which a busy machine does not change
 
 
 def number(value):
@@ -84,9 +85,13 @@ def near(what, figure, values, unit=""):
     return between(what, f"{figure:g}{unit}", values, figure / 2, figure * 1.5, unit)
 
 
+def counted(check):
+    return dataclasses.replace(check, counted=True)
+
+
 def undecided(checks):
-    """The same figures, of which none counts."""
-    return [dataclasses.replace(check, holds=None) for check in checks]
+    """The same figures, of which no time decides anything."""
+    return [check if check.counted else dataclasses.replace(check, holds=None) for check in checks]
 
 
 def verdict(checks, needs=()):
@@ -96,7 +101,7 @@ def verdict(checks, needs=()):
     unclear = len(checks) - yes - no
     parts = [f"{count} {word}" for count, word in
              ((yes, "hold" if yes > 1 else "holds"), (no, "do not" if no > 1 else "does not"),
-              (unclear, "between the rounds' noise")) if count]
+              (unclear, "not decided")) if count]
     if not checks:
         return OPEN, "needs " + ", ".join(needs)
     if needs:

@@ -11,7 +11,7 @@ import tempfile
 STRICT = ("--domain", "memory", "--emulate")  # every clwb and sfence is executed, on DRAM
 
 QUIET = 0.9  # of the processor; below it a run is repeated
-TRIES = 3
+TRIES = 2
 BUSY = 0.8  # below it the quietest run decides nothing, either
 
 
@@ -75,7 +75,7 @@ class Lab:
 
     def path_of(self, program):
         """Beside this program, where a build tree has it, or on the path; None: it is not there."""
-        for folder in ("", "../libexec", "../crash", "../tests/scenarios"):
+        for folder in ("", "../libexec", "../crash", "../crash/traffic", "../tests/scenarios"):
             path = os.path.join(self.programs, folder, program)
             if os.access(path, os.X_OK):
                 return path
@@ -155,6 +155,14 @@ class Lab:
     def one(self, *arguments):
         """rounds() of a single setup."""
         return self.rounds({"": arguments})[""]
+
+    def traffic(self, machine, index, workload, records, ops, *more):
+        """(Index, phase) -> what everleaf-traffic counts there. Its caches are scaled as the records
+        are, so that as much of a tree fits."""
+        out = self.json_of("everleaf-traffic", "--machine", machine, "--index", ",".join(index),
+                           "--workload", workload, "--records", self.records(records), "--ops",
+                           self.ops(ops), "--cache-scale", f"{min(1.0, self.scale):g}", *more)
+        return {f"{row['index']} {row['workload']}": row for row in out["traffic"]}
 
     def recovery(self, *arguments):
         """Rows of `--recovery`; its rounds are crashes."""

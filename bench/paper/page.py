@@ -5,9 +5,12 @@ import collections
 import judge
 
 INTRO = """# What the papers claim, and what holds here
-Written by `everleaf paper`, not by hand: `{command}`. A claim is run with the same kind of work, scaled; the
-rules by which it is judged are in [bench/paper/](../bench/paper/README.md) and stand in the tables. No claim
-was tuned for.
+Written by `everleaf paper ... --json FILE --page docs/reproduction.md`, not by hand. A claim is run with the same
+kind of work, scaled; the rules by which it is judged are in [bench/paper/](../bench/paper/README.md) and stand in
+the tables. No claim was tuned for. What ran, one after the other:
+```
+{commands}
+```
 """
 
 
@@ -63,6 +66,7 @@ def details(result):
     mark = {True: "holds", False: "does not hold", None: "not decided"}
     lines += [f"| {cell(check['what'])} | {cell(check['paper'])} | {cell(check['text'])} | "
               f"{cell(check['rule'])} | {mark[check['holds']]} |" for check in result["checks"]]
+    lines += [f"| {cell(what)} | | {cell(text)} | | |" for what, text in result["figures"]]
     lines.append("")
     facts = []
     if result["records"]:
@@ -78,13 +82,12 @@ def details(result):
 
 
 def markdown(results):
-    scales = sorted({result["scale"] for result in results if result["scale"]})
-    scale = f" --scale {scales[0]:g}" if len(scales) == 1 else ""
-    lines = [INTRO.format(command=f"everleaf paper --all{scale} --json FILE --page docs/reproduction.md"),
+    commands = dict.fromkeys(result["invocation"] for result in results if result["invocation"])
+    lines = [INTRO.format(commands="\n".join(commands)),
              *machine_lines(results), "", f"{len(results)} claims: {counts(results)}.", ""]
     lines += table(results)
     lines += ["", "## What was measured", ""]
     for result in results:
-        if result["checks"]:
+        if result["checks"] or result["figures"]:
             lines += details(result)
     return "\n".join(lines).rstrip() + "\n"

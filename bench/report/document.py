@@ -205,6 +205,8 @@ def claim(result):
     parts = "".join(f"<li>{say(part['what'])}: <b>{say(part['text'])}</b>; paper {say(part['paper'])}; asked "
                     f"for: {say(part['rule'])}; {mark.get(part.get('holds'), 'not decided')}</li>"
                     for part in result["checks"])
+    parts += "".join(f"<li>{say(str(what))}: <b>{say(str(text))}</b></li>"
+                     for what, text in result.get("figures", []))
     parts = f"<ul>{parts}</ul>" if parts else ""
     if len(result["checks"]) > 6:
         parts = f"<details><summary>{len(result['checks'])} parts</summary>{parts}</details>"
