@@ -52,6 +52,7 @@ int run(int argc, char** argv) {
   add_crash(app);
   add_paper(app);
   add_report(app);
+  add_traffic(app);
   try {
     if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
       throw Failure(kExitUsage,
@@ -76,11 +77,12 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // Every option after one of these belongs to the program of that name, --help included.
   using Run = int (*)(char**);
-  constexpr std::array<std::pair<std::string_view, Run>, 4> kPrograms{
+  constexpr std::array<std::pair<std::string_view, Run>, 5> kPrograms{
       {{"bench", everleaf::cli::run_bench},
        {"crash", everleaf::cli::run_crash},
        {"paper", everleaf::cli::run_paper},
-       {"report", everleaf::cli::run_report}}};
+       {"report", everleaf::cli::run_report},
+       {"traffic", everleaf::cli::run_traffic}}};
   for (const auto& [name, run] : kPrograms) {
     if (argc > 1 && argv[1] == name) return run(argv + 1);
   }

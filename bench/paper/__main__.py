@@ -201,6 +201,14 @@ def main():
     return EXIT_IO if any_failed else 0
 
 
+class Terminated(BaseException):
+    """SIGTERM: on its way out it ends the program that runs."""
+
+
+def terminate(number, frame):
+    raise Terminated
+
+
 def die_of(number):
     """Whoever started this shall see why it ended. What was measured is in the file."""
     signal.signal(number, signal.SIG_DFL)
@@ -208,9 +216,12 @@ def die_of(number):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, terminate)
     try:
         sys.exit(main())
     except KeyboardInterrupt:
         die_of(signal.SIGINT)
+    except Terminated:
+        die_of(signal.SIGTERM)
     except BrokenPipeError:
         die_of(signal.SIGPIPE)

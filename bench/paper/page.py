@@ -34,6 +34,8 @@ def machine_lines(results):
     shares = sorted(result["cpu_share"] for result in ran if result["cpu_share"] is not None)
     loads = [result["load_average"] for result in ran]
     scales = sorted({result["scale"] for result in ran})
+    timed = [result["rounds"] for result in ran if result["rounds"]] or [1]
+    rounds = sorted({min(timed), max(timed)})
     tiny = (" **So little lies in the caches: this shows that the command works, and no more.**"
             if scales[0] < 0.01 else "")
     quiet = sum(share >= 0.98 for share in shares)
@@ -43,12 +45,13 @@ def machine_lines(results):
         "executed, the medium behind them is DRAM.",
         f"- Date: {' to '.join(sorted({dates[0], dates[-1]}))}. Scale: "
         f"{', '.join(f'{scale:g}' for scale in scales)} of the papers' records "
-        f"(`--scale`), {max(result['rounds'] or 1 for result in ran)} rounds; {sum(result['seconds'] for result in ran) / 60:.0f} "
+        f"(`--scale`), {' to '.join(map(str, rounds))} rounds; {sum(result['seconds'] for result in ran) / 60:.0f} "
         f"minutes in all.{tiny}",
         f"- Noise: load average before a claim {min(loads):.1f} to {max(loads):.1f}. In {quiet} of "
         f"{len(shares)} claims the threads had at least 98 % of their processors, at worst "
-        f"{100 * shares[0]:.0f} %; {sum(result['repeated'] for result in ran)} runs that had less than 90 % "
-        "were made again, whatever they had measured. A part of a claim whose rounds lie on both sides of its rule is "
+        f"{100 * shares[0]:.0f} %; {sum(result['repeated'] for result in ran)} runs that had less than 70 % "
+        "were made again, whatever they had measured. Throughput is that of processor time: what other programs "
+        "took of the processors is not counted. A part of a claim whose rounds lie on both sides of its rule is "
         "not decided.",
     ]
 

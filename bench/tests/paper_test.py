@@ -7,9 +7,11 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1))
@@ -242,6 +244,22 @@ class Program(unittest.TestCase):
                               env=os.environ | {"PATH": ":".join(path)})
         self.assertEqual(done.returncode, 3, done.stdout)
         self.assertIn("everleaf-bench is not there", done.stderr)
+
+    def test_a_signal_ends_what_runs_and_keeps_results(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.json.unlink(missing_ok=True)
+            with tempfile.TemporaryDirectory() as pools, subprocess.Popen(
+                    [PROGRAM, "wb:fig4", "lo:slots", "--scale", "0.1", "--repeat", "100", "--json",
+                     self.json, "--dir", pools], stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL) as running:
+                while not os.listdir(pools) and running.poll() is None:
+                    time.sleep(0.01)
+                running.send_signal(number)
+                self.assertEqual(running.wait(), -number)
+                while os.listdir(pools):  # the bench is gone, and a moment later its pools
+                    time.sleep(0.01)
+            self.assertEqual([result["id"] for result in json.loads(self.json.read_text())["claims"]],
+                             ["wb:fig4"])
 
     def test_page_escapes(self):
         self.assertEqual(page.cell("a|b\nc"), "a\\|b c")
