@@ -38,13 +38,16 @@ void declare_options(CLI::App& app, Arguments& arguments) {
          "modify: read and update). Of papers: ycsb-a to ycsb-f; bz-read-only, "
          "bz-read-mostly, bz-read-heavy, bz-balanced; pb-mix; u1, u2, l1, z1 or z2 with "
          "-read-heavy, -write-heavy or -write-only; lodge-insert, lodge-search, "
-         "lodge-skewed-insert, lodge-1-1, lodge-1-2")
+         "lodge-skewed-insert, lodge-1-1, lodge-1-2; t1, t2, t3; trace: the requests of --trace")
       ->capture_default_str();
   app.add_option(
       "--records", arguments.records,
       "Records that load inserts; default: half the space of keys of u1 (500000), u2, l1, "
       "z1 and z2 (5000000), else 1000000");
   app.add_option("--ops", arguments.ops, "Operations of every other phase; default: --records");
+  app.add_option("--trace", arguments.trace,
+                 "Requests to a key-value cache, CSV; half of their keys are loaded before; --ops: "
+                 "the first so many");
   app.add_option("--threads", arguments.threads, "Comma-separated numbers of threads")
       ->capture_default_str();
   app.add_option("--distribution", arguments.distribution,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <memory>
 #include <numeric>
 #include <system_error>
 
@@ -13,6 +15,7 @@
 #include "failure.hpp"
 #include "workloads/keys.hpp"
 #include "workloads/named.hpp"
+#include "workloads/trace.hpp"
 
 namespace everleaf::bench {
 namespace {
@@ -117,6 +120,21 @@ Phase parse_mix(const std::string& text) {
   return {text, percent};
 }
 
+// The requests of --trace on a space of their keys.
+Phase make_trace_phase(const Arguments& arguments) {
+  if (arguments.trace.empty()) refuse("--workload: trace needs --trace FILE");
+  constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t most = arguments.ops == 0 ? kAll : arguments.ops;
+  const auto trace = std::make_shared<const Trace>(read_trace(arguments.trace, most));
+  Phase phase("trace", std::array<unsigned, Phase::kKinds>{});
+  for (const Phase::Kind kind : trace->kinds) phase.percent[static_cast<std::size_t>(kind)] = 1;
+  phase.distribution = Distribution{};
+  phase.distribution->text = trace->name;
+  phase.whole_space = true;
+  phase.trace = trace;
+  return phase;
+}
+
 Phase parse_phase(const std::string& name) {
   if (name.substr(0, name.find(':')) == "mix") return parse_mix(name);
   if (const NamedWorkload* named = find_workload(name)) return named->phase;
@@ -125,17 +143,17 @@ Phase parse_phase(const std::string& name) {
     std::vector<std::string_view> names(Phase::kNames.begin(), Phase::kNames.end());
     for (const NamedWorkload& workload : named_workloads()) names.push_back(workload.phase.text);
     refuse(
-        fmt::format("unknown workload '{}'; there are: {}, and mixes such as "
+        fmt::format("unknown workload '{}'; there are: {}, trace, and mixes such as "
                     "mix:find=80:update=20",
                     name, fmt::join(names, ", ")));
   }
   return static_cast<Phase::Kind>(std::distance(Phase::kNames.begin(), known));
 }
 
-std::vector<Phase> parse_phases(const std::string& text) {
+std::vector<Phase> parse_phases(const Arguments& arguments) {
   std::vector<Phase> phases;
-  for (const std::string& name : split_list(text, "--workload")) {
-    phases.push_back(parse_phase(name));
+  for (const std::string& name : split_list(arguments.workload, "--workload")) {
+    phases.push_back(name == "trace" ? make_trace_phase(arguments) : parse_phase(name));
     if (phases.back().kind == Phase::Kind::load && phases.size() > 1) {
       refuse("--workload: load fills an empty index, so it must come first");
     }
@@ -179,6 +197,9 @@ void check_numbers(const Arguments& arguments) {
     if (value < 1 || value > most) refuse(fmt::format("{} must be from 1 to {}", name, most));
   };
   if (arguments.records) check("--records", *arguments.records, kMost);
+  if (!arguments.trace.empty() && arguments.records) {
+    refuse("--records: half of the keys of a trace are loaded; leave it out");
+  }
   if (arguments.ops != 0) check("--ops", arguments.ops, kMost);
   check("--repeat", arguments.repeat, 1000);
   check("--scan-length", arguments.scan_length, 1'000'000);
@@ -190,6 +211,7 @@ void check_numbers(const Arguments& arguments) {
 std::uint64_t default_records(const Plan& plan) {
   const NamedWorkload* first = nullptr;
   for (const Phase& phase : plan.phases) {
+    if (phase.trace) return (phase.trace->distinct + 1) / 2;
     const NamedWorkload* named = find_workload(phase.text);
     if (named == nullptr || named->records == 0) continue;
     if (first != nullptr && first->records != named->records) {
@@ -324,7 +346,10 @@ Plan make_plan(const Arguments& arguments) {
   check_numbers(arguments);
   Plan plan;
   plan.indexes = parse_indexes(arguments.index);
-  plan.phases = parse_phases(arguments.workload);
+  plan.phases = parse_phases(arguments);
+  const bool has_trace =
+      std::ranges::any_of(plan.phases, [](const Phase& phase) { return phase.trace != nullptr; });
+  if (!arguments.trace.empty() && !has_trace) refuse("--trace: --workload does not list trace");
   plan.records = arguments.records ? *arguments.records : default_records(plan);
   plan.ops = arguments.ops == 0 ? plan.records : arguments.ops;
   plan.threads = parse_threads(arguments.threads);

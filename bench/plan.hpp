@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,8 @@
 #include <everleaf/index.hpp>
 
 namespace everleaf::bench {
+
+struct Trace;  // workloads/trace.hpp
 
 struct Distribution {
   enum class Kind : std::uint8_t { uniform, zipf, latest, ascending, descending, hotspot };
@@ -50,6 +53,9 @@ struct Phase {
   std::optional<Distribution> distribution = {};  // nullopt: --distribution
   bool varied_scans = false;                      // 1 to --scan-length entries, each equally likely
   bool whole_space = false;  // keys that may be there or not: the live records and as many others
+
+  // Its requests, in their order; null but for the workload `trace`.
+  std::shared_ptr<const Trace> trace = nullptr;
 
   // All operations of one kind, not mix.
   Phase(Kind k) : kind(k), text(kNames[static_cast<std::size_t>(k)]) {
@@ -151,6 +157,7 @@ struct Arguments {
   std::string dir;
   std::uint64_t repeat = 3;
   std::string json;
+  std::string trace;
   std::string keys = "u64";  // bytes:N, bytes
   std::uint64_t scan_length = 100;
   std::uint64_t batch = 1;

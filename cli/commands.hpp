@@ -24,8 +24,14 @@ void add_list(CLI::App& app, int& status);
 void add_bench(CLI::App& app);
 int run_bench(char** arguments);
 
-// The same for everleaf-crash.
+// The same for everleaf-crash, everleaf-paper, everleaf-report and everleaf-traffic.
 void add_crash(CLI::App& app);
 int run_crash(char** arguments);
+void add_paper(CLI::App& app);
+int run_paper(char** arguments);
+void add_report(CLI::App& app);
+int run_report(char** arguments);
+void add_traffic(CLI::App& app);
+int run_traffic(char** arguments);
 
 }  // namespace everleaf::cli

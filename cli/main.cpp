@@ -1,10 +1,12 @@
 // everleaf: the library on the command line. Reference: docs/cli.md.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -48,6 +50,9 @@ int run(int argc, char** argv) {
   }
   add_bench(app);
   add_crash(app);
+  add_paper(app);
+  add_report(app);
+  add_traffic(app);
   try {
     if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
       throw Failure(kExitUsage,
@@ -70,8 +75,16 @@ int run(int argc, char** argv) {
 }  // namespace everleaf::cli
 
 int main(int argc, char** argv) {
-  // Every option after `bench` or `crash` belongs to that program, --help included.
-  if (argc > 1 && std::string_view(argv[1]) == "bench") return everleaf::cli::run_bench(argv + 1);
-  if (argc > 1 && std::string_view(argv[1]) == "crash") return everleaf::cli::run_crash(argv + 1);
+  // Every option after one of these belongs to the program of that name, --help included.
+  using Run = int (*)(char**);
+  constexpr std::array<std::pair<std::string_view, Run>, 5> kPrograms{
+      {{"bench", everleaf::cli::run_bench},
+       {"crash", everleaf::cli::run_crash},
+       {"paper", everleaf::cli::run_paper},
+       {"report", everleaf::cli::run_report},
+       {"traffic", everleaf::cli::run_traffic}}};
+  for (const auto& [name, run] : kPrograms) {
+    if (argc > 1 && argv[1] == name) return run(argv + 1);
+  }
   return everleaf::cli::run(argc, argv);
 }

@@ -568,6 +568,36 @@ int run_planted(const Arguments& a) {
   throw std::runtime_error("cannot run crash/planted/planted.py: the source tree is needed");
 }
 
+nlohmann::json to_json(const Count& count) {
+  const Costs& is = count.measured;
+  nlohmann::json json = {{"spec", count.spec},
+                         {"nodes", count.nodes},
+                         {"entries", count.entries},
+                         {"operation", count.operation},
+                         {"paper", nullptr},
+                         {"measured",
+                          {{"words", is.words},
+                           {"flushes", is.flushes},
+                           {"fences", is.fences},
+                           {"bits_flipped", is.bits_flipped},
+                           {"lines_read", is.lines_read},
+                           {"picojoules", is.picojoules()}}}};
+  if (count.paper) {
+    json["paper"] = {{"words", count.paper->words},
+                     {"flushes", count.paper->flushes},
+                     {"fences", count.paper->fences}};
+  }
+  return json;
+}
+
+int run_counts(const Arguments& a) {
+  const std::vector<Count> counts = count_table3();
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Count& count : counts) rows.push_back(to_json(count));
+  write_json(a.json, {{"counts", rows}});
+  return print_counts(counts);
+}
+
 int run_program(int argc, char** argv) {
   CLI::App app("Crashes an index at every point and recovers every image that is left.",
                "everleaf-crash");
@@ -593,7 +623,7 @@ int run_program(int argc, char** argv) {
       fmt::print(stderr, "everleaf-crash: --program '{}' is none\n", arguments.program);
       return kExitUsage;
     }
-    if (arguments.counts) return print_counts();
+    if (arguments.counts) return run_counts(arguments);
     if (arguments.planted) return run_planted(arguments);
     return arguments.mutate ? run_mutants(arguments) : run_checks(arguments);
   } catch (const CLI::ParseError& error) {

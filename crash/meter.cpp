@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include <fmt/format.h>
@@ -59,11 +60,7 @@ Costs Meter::take() {
 
 namespace {
 
-struct Formula {
-  double words;
-  double flushes;
-  double fences;
-};
+using Formula = Count::Formula;
 
 // Rows of Table 3 for a leaf with m entries.
 struct Row {
@@ -130,7 +127,7 @@ std::optional<Measured> measure(const Row& row) {
   for (std::size_t i = keys.size(); i > 1; --i) std::swap(keys[i - 1], keys[random.below(i)]);
   for (const std::uint64_t key : keys) (void)index->insert(key, random.word());
   Meter meter({arena.base(0), kCapacity});
-  recorder.meter = &meter;
+  recorder.gauge = &meter;
   Measured all;
   const double places = row.entries + 1;
   for (std::uint64_t i = 0; i <= row.entries; ++i) {
@@ -148,45 +145,57 @@ std::optional<Measured> measure(const Row& row) {
     if (index->insert(key, random.word()) != Outcome::done) return std::nullopt;
     all.split = meter.take();
   }
-  recorder.meter = nullptr;
+  recorder.gauge = nullptr;
   PoolAccess::state(*pool).abandon();
   Recorder::watch(nullptr);
   return all;
 }
 
-void print(const char* what, const Costs& costs, const std::optional<Formula>& paper) {
+void print(const Count& count) {
+  const Costs& costs = count.measured;
+  const auto paper = [&](double Formula::*figure, int digits) {
+    return count.paper ? fmt::format("{:.{}f}", (*count.paper).*figure, digits) : "";
+  };
   fmt::print("  {:<22} {:>7.2f} {:>7} {:>7.2f} {:>7} {:>5.2f} {:>5} {:>8.1f} {:>8.1f} {:>9.0f}\n",
-             what, costs.words, paper ? fmt::format("{:.2f}", paper->words) : "", costs.flushes,
-             paper ? fmt::format("{:.2f}", paper->flushes) : "", costs.fences,
-             paper ? fmt::format("{:.0f}", paper->fences) : "", costs.bits_flipped,
-             costs.lines_read, costs.picojoules());
+             count.operation, costs.words, paper(&Formula::words, 2), costs.flushes,
+             paper(&Formula::flushes, 2), costs.fences, paper(&Formula::fences, 0),
+             costs.bits_flipped, costs.lines_read, costs.picojoules());
 }
 
 }  // namespace
 
-int print_counts() {
+std::vector<Count> count_table3() {
+  std::vector<Count> counts;
+  for (const Row& row : kRows) {
+    const auto measured = measure(row);
+    if (!measured) throw std::runtime_error(fmt::format("{}: cannot be measured", row.spec));
+    const unsigned m = row.entries;
+    const auto add_count = [&](const char* operation, unsigned entries, const Costs& costs,
+                               const std::optional<Formula>& paper) {
+      counts.push_back({row.spec, row.name, entries, operation, costs, paper});
+    };
+    add_count("insert", m, measured->insert, row.insert(m));
+    add_count("remove", m + 1, measured->remove, row.remove(m + 1.0));
+    add_count("find", m + 1, measured->find, std::nullopt);
+    add_count("insert that splits", 0, measured->split, std::nullopt);
+  }
+  return counts;
+}
+
+int print_counts(const std::vector<Count>& counts) {
   int differs = 0;
   fmt::print(
       "wB+-Tree paper, Table 3: 8-byte keys, one operation in a leaf with m entries\n"
       "  {:<22} {:>7} {:>7} {:>7} {:>7} {:>5} {:>5} {:>8} {:>8} {:>9}\n",
       "", "N_w", "paper", "N_clf", "paper", "N_mf", "paper", "bits", "lines", "pJ");
-  for (const Row& row : kRows) {
-    const auto measured = measure(row);
-    if (!measured) {
-      fmt::print("{}: cannot be measured\n", row.spec);
-      differs = 1;
-      continue;
+  const char* nodes = nullptr;
+  for (const Count& count : counts) {
+    if (nodes != count.nodes) {
+      fmt::print("{}, m = {} ({})\n", count.nodes, count.entries, count.spec);
     }
-    fmt::print("{}, m = {} ({})\n", row.name, row.entries, row.spec);
-    const Formula insert = row.insert(row.entries);
-    const Formula remove = row.remove(row.entries + 1.0);
-    print("insert", measured->insert, insert);
-    print("remove", measured->remove, remove);
-    print("find", measured->find, std::nullopt);
-    print("insert that splits", measured->split, std::nullopt);
-    const bool equal = std::abs(measured->insert.fences - insert.fences) < 1e-9 &&
-                       std::abs(measured->remove.fences - remove.fences) < 1e-9;
-    if (!equal) differs = 1;
+    nodes = count.nodes;
+    print(count);
+    if (count.paper && std::abs(count.measured.fences - count.paper->fences) >= 1e-9) differs = 1;
   }
   fmt::print(
       "N_w counts stored words of 8 bytes: a slot array is stored by words, the paper counts its\n"

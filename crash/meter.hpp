@@ -5,9 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_set>
 #include <vector>
+
+#include "gauge.hpp"
 
 namespace everleaf::crash {
 
@@ -21,15 +24,15 @@ struct Costs {
 };
 
 // Not thread-safe.
-class Meter {
+class Meter final : public Gauge {
  public:
   // `arena`: where the observed memory is; what is in it now is on the medium.
   explicit Meter(std::span<const std::byte> arena);
 
-  void read(std::size_t at, std::size_t bytes);
-  void stored(std::size_t at, std::size_t bytes);
-  void flushed(std::size_t at, std::size_t bytes);
-  void fenced() { costs_.fences += 1; }
+  void read(std::size_t at, std::size_t bytes) override;
+  void stored(std::size_t at, std::size_t bytes) override;
+  void flushed(std::size_t at, std::size_t bytes) override;
+  void fenced() override { costs_.fences += 1; }
 
   // What came since the last call.
   Costs take();
@@ -41,7 +44,25 @@ class Meter {
   Costs costs_;
 };
 
-// Table 3 of the paper beside what the hooks count. 0, or 1 if fences differ from the paper's.
-int print_counts();
+// One operation in a leaf, beside its formula in Table 3 of the paper, if that has one.
+struct Count {
+  struct Formula {
+    double words;
+    double flushes;
+    double fences;
+  };
+  const char* spec;
+  const char* nodes;  // as the paper calls them
+  unsigned entries;   // m, before the operation
+  const char* operation;
+  Costs measured;
+  std::optional<Formula> paper;
+};
+
+// Table 3. Throws std::runtime_error if an index refuses to be measured.
+std::vector<Count> count_table3();
+
+// 0, or 1 if fences differ from the paper's.
+int print_counts(const std::vector<Count>& counts);
 
 }  // namespace everleaf::crash

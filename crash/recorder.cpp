@@ -52,7 +52,7 @@ void Recorder::flushed(pmem::Offset at, std::size_t bytes, pmem::Site site) {
   schedule();
   settle();
   ++flushes;
-  if (meter != nullptr) meter->flushed(at, bytes);
+  if (gauge != nullptr) gauge->flushed(at, bytes);
   if (!drop(site, Act::flush)) arena_.flushed(at, bytes, thread());
 }
 
@@ -60,7 +60,7 @@ void Recorder::fencing(pmem::Site site) {
   schedule();
   settle();
   ++fences;
-  if (meter != nullptr) meter->fenced();
+  if (gauge != nullptr) gauge->fenced();
   if (drop(site, Act::fence)) return;
   if (crasher != nullptr) {
     if (const std::string wrong = arena_.audit(false, 0); !wrong.empty()) crasher->escaped(wrong);
@@ -85,7 +85,7 @@ std::string Recorder::depends() const {
 }
 
 void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by) {
-  if (meter != nullptr) meter->stored(at, bytes);
+  if (gauge != nullptr) gauge->stored(at, bytes);
   arena_.wrote(at, bytes, pc, by);
   if (arena_.model().all_survive && arena_.crashable() && crasher != nullptr) {
     crasher->crash_point();
@@ -99,7 +99,7 @@ void Recorder::settle_pending() {
 }
 
 void Recorder::note_read(std::size_t at, std::size_t bytes, bool only_read) {
-  if (meter != nullptr) meter->read(at, bytes);
+  if (gauge != nullptr) gauge->read(at, bytes);
   if (only_read && dependencies && durable_[thread()] == 0 && !of_allocator(at))
     arena_.unsynced(at, bytes, thread(), saw_[thread()]);
 }

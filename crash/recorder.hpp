@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "arena.hpp"
-#include "meter.hpp"
+#include "gauge.hpp"
 #include "pmem/format.hpp"
 #include "pmem/medium.hpp"
 
@@ -57,7 +57,7 @@ class Recorder final : public pmem::Observer {
   // --- Hooks ---
   void read(std::size_t at, std::size_t bytes, bool only_read = true) {
     if (++events_ > limit_) runaway();
-    if (meter != nullptr || dependencies) note_read(at, bytes, only_read);
+    if (gauge != nullptr || dependencies) note_read(at, bytes, only_read);
     arena_.will_read(at, bytes);
   }
   void write(std::size_t at, std::size_t bytes, const void* pc);
@@ -92,7 +92,7 @@ class Recorder final : public pmem::Observer {
 
   Crasher* crasher = nullptr;
   bool dependencies = false;  // look for them: simulated threads on a strict tree
-  Meter* meter = nullptr;
+  Gauge* gauge = nullptr;
   bool collect_sites = false;
   std::map<SiteId, SiteUse> sites;
   std::map<std::string, std::uint64_t, std::less<>> reached;  // base::reached

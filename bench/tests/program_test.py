@@ -34,7 +34,7 @@ NAMED = ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f", "bz-read-on
          "bz-read-mostly", "bz-read-heavy", "bz-balanced", "pb-mix", "lodge-insert", "lodge-search",
          "lodge-1-1", "lodge-1-2"]
 # They leave open which records there are, so they come last.
-WHOLE_SPACE = ["lodge-skewed-insert"] + [
+WHOLE_SPACE = ["lodge-skewed-insert", "t1", "t2", "t3"] + [
     f"{space}-{reads}" for space in ("u1", "u2", "l1", "z1", "z2")
     for reads in ("read-heavy", "write-heavy", "write-only")]
 
@@ -216,7 +216,7 @@ class Program(unittest.TestCase):
         if not built:
             self.skipTest("the program was built without them")
         for keys in ("u64", "bytes:8", "bytes:128"):
-            workloads = PHASES + NAMED + WHOLE_SPACE[:4]
+            workloads = PHASES + NAMED + WHOLE_SPACE[:7]
             rows, table = self.measure("--index", ",".join(built), "--records", "300", "--ops",
                                        "200", "--workload", ",".join(workloads), "--threads",
                                        "1,2", "--repeat", "1", "--keys", keys, memory=True)
@@ -317,6 +317,32 @@ class Program(unittest.TestCase):
             self.assertEqual(rows[0]["emulated"], emulated)
             self.assertIsNone(rows[0]["ratio_to_first_rival"])
             self.assertIn(domain, table)
+
+    def test_trace(self):
+        path = os.path.join(self.dir, "..", "cache.csv")
+        with open(path, "w", encoding="utf-8") as file:
+            for i in range(3000):
+                key, op = i * 7919 % 500, ("get", "set", "get", "delete", "gets")[i % 5]
+                file.write(f"{i},key{key},6,8,1,{op},0\n")
+        rows, table = self.measure("--trace", path, "--workload", "trace", "--index",
+                                   "wbtree,bdtree,absl-btree", "--domain", "process", "--repeat", "2",
+                                   "--threads", "1,2")
+        self.assertEqual(len(rows), 5)
+        for row in rows:
+            self.check_row(row, 250, 3000)
+            self.assertEqual((row["phase"], row["distribution"]), ("trace", "cache.csv"))
+        rows, _ = self.measure("--trace", path, "--workload", "trace", "--index", "wbtree", "--ops", "40")
+        self.assertEqual((rows[0]["ops"], rows[0]["records"]), (40, 20))
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("3000,key1,6,8,1,steal,0\n")
+        for arguments, code, word in ((["--trace", path], 2, "line 3001: unknown operation 'steal'"),
+                                      (["--trace", path + "x"], 3, "cache.csvx"), ([], 2, "--trace FILE"),
+                                      (["--trace", path, "--records", "5"], 2, "--records")):
+            done = self.run_program("--workload", "trace", *arguments)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(word, done.stderr)
+        done = self.run_program("--trace", path)
+        self.assertEqual((done.returncode, "does not list trace" in done.stderr), (2, True))
 
     def test_epochs_of_buffered_trees(self):
         arguments = ("--index", "bdtree,wbtree,absl-btree", "--records", "5000", "--ops", "2000",

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "workloads/random.hpp"
+#include "workloads/trace.hpp"
 #include "workloads/zipf.hpp"
 
 namespace everleaf::bench {
@@ -105,6 +106,14 @@ std::vector<Phase::Kind> shuffled_kinds(Counts left, std::uint64_t seed) {
   return kinds;
 }
 
+// Numbers of a trace become ids at random, so that the half that is loaded is any half.
+Sequence make_trace(const Trace& trace, const KeySpace& keys, IdRange space, std::uint64_t seed) {
+  const Shuffle shuffle(space.size(), seed);
+  Sequence sequence{std::vector<std::uint64_t>(trace.keys.size()), trace.kinds};
+  fill(sequence.keys, keys, [&](std::uint64_t i) { return space.first + shuffle(trace.keys[i]); });
+  return sequence;
+}
+
 Sequence make_mix(const Phase& phase, const Plan& plan, const KeySpace& keys, IdRange live,
                   std::uint64_t seed, unsigned threads) {
   Sequence sequence;
@@ -141,6 +150,7 @@ KeyOrder key_order(const Distribution& distribution) {
 
 Sequence make_sequence(const Phase& phase, const Plan& plan, const KeySpace& keys, IdRange live,
                        std::uint64_t seed, unsigned threads) {
+  if (phase.trace) return make_trace(*phase.trace, keys, space_of(live), seed);
   if (phase.kind == Phase::Kind::mix) return make_mix(phase, plan, keys, live, seed, threads);
   const std::uint64_t ops = count_of(counts_of(plan, phase, live.size()), phase.kind);
   Sequence sequence{std::vector<std::uint64_t>(ops), {}};

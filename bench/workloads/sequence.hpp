@@ -32,6 +32,7 @@ struct Sequence {
 //                 `threads`, inserted before it
 //   whole_space   ids of space_of(live), whether they live or not; there rank r of latest:T is the
 //                 r-th from the end
+//   trace         its requests on space_of(live), in their order
 Sequence make_sequence(const Phase& phase, const Plan& plan, const KeySpace& keys, IdRange live,
                        std::uint64_t seed, unsigned threads = 1);
 

@@ -32,9 +32,16 @@ class Crash(unittest.TestCase):
                     self.assertGreater(row[name], 0, name)
 
     def test_counts(self):
-        done = crash("--counts")
-        self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertIn("Table 3", done.stdout)
+        with tempfile.TemporaryDirectory() as place:
+            path = pathlib.Path(place) / "counts.json"
+            done = crash("--counts", "--json", path)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("Table 3", done.stdout)
+            counts = json.loads(path.read_text())["counts"]
+        self.assertEqual(len([one for one in counts if one["paper"]]), 6)
+        for one in counts:
+            if one["paper"]:
+                self.assertEqual(one["measured"]["fences"], one["paper"]["fences"], one)
 
     def test_bad_usage(self):
         for arguments, words in ((["--index", "oak"], "there is no tree 'oak'"),

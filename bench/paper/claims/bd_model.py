@@ -1,0 +1,21 @@
+"""Versions that an epoch keeps."""
+
+import re
+
+import judge
+
+ID = "bd:model"
+PAPER = "key instances kept = N(3/2 - ((N-1)/N)^M) for M operations an epoch"
+NOTE = "20,000 keys whatever --scale, by the test that steps the clock itself; leaves only"
+COUNTED = True
+
+
+def measure(lab):
+    out = lab.run("everleaf-bdtree_model-test", "--gtest_color=no")
+    return [{"ops": int(ops), "model": float(model), "ours": float(ours)} for ops, model, ours in
+            re.findall(r"M = +(\d+): model (\d+), in leaves (\d+)", out)]
+
+
+def judge_claim(seen):
+    return [judge.between(f"instances over the model, M = {one['ops']}", "1",
+                          [one["ours"] / one["model"]], 0.95, 1.05) for one in seen]

@@ -1,0 +1,41 @@
+"""How complicated a split is."""
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+
+import judge
+from lab import CannotTest
+
+ID = "bz:complexity"
+PAPER = "node split: about 200 lines, cyclomatic complexity 7 (Bw-tree 750 and 12, Masstree 19)"
+NOTE = "functions that a split needs, counted by lizard, lines without comments"
+FUNCTIONS = ("gather", "make_leaf", "make_inner", "own_separator", "freeze", "look_above",
+             "split_leaf", "split_inner", "install_pair", "install")
+COUNTED = True
+
+
+def measure(lab):
+    lizard = shutil.which("lizard")
+    if lizard is None:
+        raise CannotTest("lizard is not there (PyPI: lizard)")
+    source = os.path.join("src", "trees", "bztree", "split.cpp")
+    lab.commands.append(f"lizard -l cpp --csv {source}")
+    done = subprocess.run([lizard, "-l", "cpp", "--csv", os.path.join(lab.sources(), source)],
+                          capture_output=True, text=True, check=False)
+    found = {}
+    for row in csv.reader(done.stdout.splitlines()):
+        name = re.split(r"::", row[7])[-1]
+        if name in FUNCTIONS:
+            found[name] = {"lines": int(row[0]), "complexity": int(row[1])}
+    return found
+
+
+def judge_claim(seen):
+    lines = sum(one["lines"] for one in seen.values())
+    mean = sum(one["complexity"] for one in seen.values()) / max(1, len(seen))
+    return [judge.exactly("functions found", len(FUNCTIONS), len(seen)),
+            judge.near("lines", 200, [lines]),
+            judge.at_most("cyclomatic complexity, mean of the functions", "7", [mean], 7)]

@@ -1,0 +1,19 @@
+"""The tail."""
+
+import judge
+from lab import STRICT
+
+ID = "lo:fig12"
+PAPER = "P99.999 of insertions 16.06 us against 486.6 (FAST+FAIR) and 507 (ROART)"
+NEEDS = ("FAST+FAIR", "DPTree", "B-epsilon-tree", "ROART")
+
+
+def measure(lab):
+    seen = lab.one("--index", "lodgetree", "--records", lab.records(50_000_000), "--ops",
+                   lab.ops(2_000_000), "--latency-every", "1", "--workload", "load,lodge-insert",
+                   *STRICT)
+    return [run.of("p99999_ns", "lodgetree", "lodge-insert") / 1000 for run in seen]
+
+
+def judge_claim(seen):
+    return [judge.at_most("P99.999 of insertions", "16.06 us", seen, 2 * 16.06, " us")]

@@ -1,0 +1,28 @@
+"""Range queries."""
+
+import judge
+from lab import STRICT
+
+ID = "pb:fig10"
+PAPER = "range throughput, normalised to wB+: 1024 about 1.5x 512; slightly behind FAST+FAIR before " \
+        "10 % deletions, ahead after"
+NEEDS = ("FAST+FAIR",)
+LENGTHS = (100, 1000)
+INDEXES = ("pbtree", "pbtree:node=512", "wbtree")
+
+
+def measure(lab):
+    records = lab.records(10_000_000)
+    seen = lab.rounds({str(length): [
+        "--index", ",".join(INDEXES), "--records", records, "--ops", str(int(records) // 10),
+        "--scan-length", str(length), "--workload", "load,scan,remove,mix:scan=100", *STRICT]
+        for length in LENGTHS})
+    return {f"{length} entries, {when}": [
+        run.mops("pbtree", phase) / run.mops("pbtree:node=512", phase) for run in seen[str(length)]]
+        for length in LENGTHS
+        for when, phase in (("before", "scan"), ("after 10 % deletions", "mix:scan=100"))}
+
+
+def judge_claim(seen):
+    return [judge.gain(f"{what}: nodes of 1024 over 512 bytes", 1.5, values)
+            for what, values in seen.items()]
