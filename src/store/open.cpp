@@ -29,6 +29,7 @@ State::State(Pool pool)
 
 State::~State() {
   if (!finished_) (void)finish();
+  stop_reclaiming();
   tables_.clear();
   graves_.clear();
 }
@@ -50,16 +51,13 @@ Result<std::shared_ptr<State>> State::start(Pool pool, std::optional<Durability>
     auto state = std::make_shared<State>(std::move(pool));
     const bool there = pmem::load(state->medium().at<Word>(pmem::kStoreAt)) != 0;
     if (!there && state->read_only()) {
-      state->finished_ = true;
       return std::unexpected(Error{Code::not_found, "there is no store in this read-only pool"});
     }
     Result<void> opened;
     if (!there) opened = state->create(durability.value_or(Durability::buffered));
     if (opened) opened = state->open(durability);
-    if (!opened) {
-      state->finished_ = true;
-      return std::unexpected(opened.error());
-    }
+    if (!opened) return std::unexpected(opened.error());
+    state->finished_ = false;
     state->open_ns_ = base::now_ns() - started;
     return state;
   } catch (const std::bad_alloc&) {
@@ -169,6 +167,10 @@ void State::start_reclaiming() {
   epochs_.store(epochs, std::memory_order_release);
 }
 
+void State::stop_reclaiming() {
+  if (listener_ != 0) epochs()->forget(std::exchange(listener_, 0));
+}
+
 // After each step of the clock.
 void State::reclaim() {
   {
@@ -266,7 +268,7 @@ Result<void> State::finish() {
   if (finished_) return {};
   finished_ = true;
   if (read_only()) return {};
-  if (listener_ != 0) epochs()->forget(listener_);
+  stop_reclaiming();
   const bool synced = epochs() == nullptr || epochs()->sync() == Outcome::done;
   if (synced && epochs() != nullptr) {
     const alloc::Grace::Pin pin(grace_);
@@ -285,7 +287,7 @@ Result<void> State::finish() {
 
 void State::abandon() {
   finished_ = true;
-  if (listener_ != 0) epochs()->forget(listener_);
+  stop_reclaiming();
 }
 
 // --- Memory

@@ -188,6 +188,7 @@ class State : public std::enable_shared_from_this<State> {
   Result<void> open_tables();
   Result<void> open_table(const IndexInfo& info);
   void start_reclaiming();
+  void stop_reclaiming();
   Result<void> find_records();
   [[nodiscard]] bool load_image();
   Result<void> drop_image();
@@ -235,7 +236,7 @@ class State : public std::enable_shared_from_this<State> {
   // Value words of a damaged table: their memory is not theirs.
   std::unordered_set<Word> damaged_;
   bool from_image_ = false;
-  bool finished_ = false;
+  bool finished_ = true;  // nothing to close; false while the store serves
   std::uint64_t open_ns_ = 0;
 
   mutable base::Mutex tables_mutex_;  // guards the next two
