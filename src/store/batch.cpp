@@ -121,7 +121,7 @@ class State::Applying {
 
   // In the order of their addresses (T1).
   void lock() {
-    std::vector<base::Mutex*> latches;
+    std::vector<Latch*> latches;
     latches.reserve(items_.size());
     for (const BatchItem* const item : items_) {
       latches.push_back(&state_.latch(item->table->hash(item->key)));
@@ -129,7 +129,7 @@ class State::Applying {
     std::ranges::sort(latches);
     latches.erase(std::ranges::unique(latches).begin(), latches.end());
     locked_.reserve(latches.size());
-    for (base::Mutex* const latch : latches) {
+    for (Latch* const latch : latches) {
       latch->lock();
       locked_.push_back(latch);
     }
@@ -235,7 +235,7 @@ class State::Applying {
   State& state_;
   std::span<const BatchItem* const> items_;
   std::vector<Fresh> fresh_;
-  std::vector<base::Mutex*> locked_;
+  std::vector<Latch*> locked_;
   std::vector<Step> steps_;
   bool shown_ = false;
 };

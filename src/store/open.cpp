@@ -25,7 +25,7 @@ State::State(Pool pool)
     : pool_(std::move(pool)),
       base_(PoolAccess::state(pool_)),
       grace_([this](std::uint64_t item) { recycle(item); }),
-      latches_(std::make_unique<base::Mutex[]>(std::size_t{1} << base::kKeyStripeBits)) {}
+      latches_(std::make_unique<Latch[]>(std::size_t{1} << base::kKeyStripeBits)) {}
 
 State::~State() {
   if (!finished_) (void)finish();

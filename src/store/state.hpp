@@ -28,12 +28,27 @@
 #include "alloc/grace.hpp"
 #include "base/limits.hpp"
 #include "base/seam.hpp"
+#include "base/version_lock.hpp"
 #include "epoch/limbo.hpp"
 #include "epoch/space.hpp"
 #include "store/record.hpp"
 #include "trees/pool_state.hpp"
 
 namespace everleaf::store {
+
+// Of a stripe of keys. Unlocking is a plain store: it does not wait until the operation's stores, cache
+// misses included, have left the core.
+class alignas(pmem::kLine) Latch {
+ public:
+  void lock() noexcept {
+    for (unsigned round = 0; !lock_.try_lock(lock_.begin()); ++round) base::wait_a_little(round);
+  }
+  void unlock() noexcept { lock_.unlock(); }
+
+ private:
+  base::VersionLock lock_;
+};
+using LatchGuard = std::lock_guard<Latch>;
 
 using OwnedAny = std::variant<std::uint64_t, std::string>;
 
@@ -160,7 +175,7 @@ class State : public std::enable_shared_from_this<State> {
 
   // Why no write may begin; done: it may.
   [[nodiscard]] Outcome admit() const;
-  [[nodiscard]] base::Mutex& latch(std::uint64_t hash) {
+  [[nodiscard]] Latch& latch(std::uint64_t hash) {
     return latches_[hash >> (64 - base::kKeyStripeBits)];
   }
   // Memory for a record; waits for what is about to be free, once. Not within a hold or a pin.
@@ -228,7 +243,7 @@ class State : public std::enable_shared_from_this<State> {
   mutable alloc::Grace grace_;
   epoch::Limbo limbo_;
   std::unique_ptr<epoch::Space> space_;
-  std::unique_ptr<base::Mutex[]> latches_;
+  std::unique_ptr<Latch[]> latches_;
   std::atomic<epoch::Epochs*> epochs_{nullptr};
   std::uint64_t listener_ = 0;
   // Records that were given up and are not free yet: they are unknown to an image.
