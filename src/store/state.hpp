@@ -36,8 +36,8 @@
 
 namespace everleaf::store {
 
-// Of a stripe of keys. Unlocking is a plain store: it does not wait until the operation's stores, cache
-// misses included, have left the core.
+// Of a stripe of keys. Unlocking is a plain store: it does not wait until the operation's stores,
+// cache misses included, have left the core.
 class alignas(pmem::kLine) Latch {
  public:
   void lock() noexcept {

@@ -1,5 +1,5 @@
-// kill -9 at any moment, with the clock running: what is there afterwards is what some number of the
-// operations left, batches whole, no fewer than were acknowledged.
+// kill -9 at any moment, with the clock running: what is there afterwards is what some number of
+// the operations left, batches whole, no fewer than were acknowledged.
 #include <atomic>
 #include <chrono>
 #include <csignal>

@@ -88,7 +88,8 @@ TEST_P(Threads, EveryOneItsKeys) {
       const bool up = random.one_in(2);
       std::uint64_t stayed = 0;
       std::optional<std::uint64_t> last;
-      for (up ? cursor.first() : cursor.last(); cursor.valid(); up ? cursor.next() : cursor.prev()) {
+      for (up ? cursor.first() : cursor.last(); cursor.valid();
+           up ? cursor.next() : cursor.prev()) {
         if (!fits(cursor.key(), cursor.value())) ++wrong;
         if (last && (up ? cursor.key() <= *last : cursor.key() >= *last)) ++wrong;
         last = cursor.key();
@@ -196,8 +197,8 @@ TEST_P(Threads, DropsUnderReadersAndWriters) {
   EXPECT_EQ(unsound(store_), "");
 }
 
-// Each key's values grow; pairs are written by batches. The copy shows one instant: pairs are equal,
-// and a writer that counts has no gap.
+// Each key's values grow; pairs are written by batches. The copy shows one instant: pairs are
+// equal, and a writer that counts has no gap.
 TEST_P(Threads, BackupUnderWriters) {
   auto pairs = store_.table<std::uint64_t>("pairs").value();
   auto counts = store_.table("counts").value();
