@@ -210,7 +210,8 @@ class Store {
   // All writes of the batch, or none: a crash at any instruction keeps it whole. In buffered stores
   // the batch is durable with its epoch, in strict ones when this returns. A refusal (out_of_space,
   // batch_too_large, ...) leaves nothing of it. Other writers of its keys wait. Readers do not:
-  // they may see a part of it, and for a moment what a refusal takes back.
+  // they may see a part of it, and for a moment what a refusal takes back. dropped: of a table that
+  // is gone, or of another store.
   Outcome apply(const Batch& batch);
 
   // Everything that returned before is durable afterwards. Strict stores: nothing to do.

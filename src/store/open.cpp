@@ -30,6 +30,8 @@ State::State(Pool pool)
 State::~State() {
   if (!finished_) (void)finish();
   stop_reclaiming();
+  // A batch may have them still.
+  for (const auto& [name, table] : tables_) table->dropped.store(true, std::memory_order_seq_cst);
   tables_.clear();
   graves_.clear();
 }

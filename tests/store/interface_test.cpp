@@ -177,6 +177,21 @@ TEST_P(Interface, Batches) {
   EXPECT_EQ(unsound(store_), "");
 }
 
+TEST_P(Interface, BatchesOfOtherStores) {
+  Batch batch;
+  {
+    auto other = Store::anonymous(in_memory(GetParam())).value();
+    batch.put<Bytes>(other.table("t").value(), "k", "v");
+    EXPECT_EQ(store_.apply(batch), Outcome::dropped);
+    EXPECT_EQ(other.apply(batch), Outcome::done);
+  }
+  // Where the store was that is gone, another one may be.
+  for (int i = 0; i < 4; ++i) {
+    auto another = Store::anonymous(in_memory(GetParam())).value();
+    EXPECT_EQ(another.apply(batch), Outcome::dropped);
+  }
+}
+
 TEST_P(Interface, Tables) {
   auto a = store_.table("a").value();
   auto b = store_.table<std::uint64_t>("b").value();

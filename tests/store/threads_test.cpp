@@ -38,6 +38,24 @@ bool fits(std::uint64_t key, Bytes value) {
          value.substr(head.size()).find_first_not_of(value.back()) == Bytes::npos;
 }
 
+// Who stays (n * 1000 + 999) is met, each once, in order; how often that is not so.
+std::uint64_t walk(const Table<std::uint64_t>& table, std::uint64_t from, bool up) {
+  std::uint64_t wrong = 0;
+  std::uint64_t stayed = 0;
+  std::optional<std::uint64_t> last;
+  auto cursor = table.cursor(from);
+  for (up ? cursor.first() : cursor.last(); cursor.valid(); up ? cursor.next() : cursor.prev()) {
+    if (!fits(cursor.key(), cursor.value())) ++wrong;
+    if (last && (up ? cursor.key() <= *last : cursor.key() >= *last)) ++wrong;
+    last = cursor.key();
+    if (*last % 1000 != 999) continue;
+    const std::uint64_t group = *last / 1000;
+    if (stayed != 0 && group != (up ? stayed : stayed - 2)) ++wrong;
+    stayed = group + 1;
+  }
+  return wrong + (cursor.outcome() == Outcome::done ? 0 : 1);
+}
+
 TEST_P(Threads, EveryOneItsKeys) {
   constexpr std::uint64_t kWriters = 3;
   constexpr std::uint64_t kKeys = 200;  // of each, and as many that stay
@@ -83,22 +101,7 @@ TEST_P(Threads, EveryOneItsKeys) {
       if (is == Outcome::done ? !fits(key, value) : is != Outcome::absent) ++wrong;
       const View view = table.get_view(key);
       if (view && !fits(key, *view)) ++wrong;
-      // Who stays is met, each once, in order.
-      auto cursor = table.cursor(random.below(kKeys) * 1000);
-      const bool up = random.one_in(2);
-      std::uint64_t stayed = 0;
-      std::optional<std::uint64_t> last;
-      for (up ? cursor.first() : cursor.last(); cursor.valid();
-           up ? cursor.next() : cursor.prev()) {
-        if (!fits(cursor.key(), cursor.value())) ++wrong;
-        if (last && (up ? cursor.key() <= *last : cursor.key() >= *last)) ++wrong;
-        last = cursor.key();
-        if (*last % 1000 != 999) continue;
-        const std::uint64_t group = *last / 1000;
-        if (stayed != 0 && group != (up ? stayed : stayed - 2)) ++wrong;
-        stayed = group + 1;
-      }
-      if (cursor.outcome() != Outcome::done) ++wrong;
+      wrong += walk(table, random.below(kKeys) * 1000, random.one_in(2));
     }
   };
   {
