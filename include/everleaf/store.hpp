@@ -18,9 +18,10 @@
 //   strict    durable when it returns.
 //
 // Every call is thread-safe, with any number of threads up to kMaxThreads. Reads take no lock.
-// Nothing throws but the constructors of what you hold in your hands (strings, vectors); where
-// memory is out, a call answers out_of_space and has changed nothing. One process at a time has a
-// store open for writing; the next one is told so (Code::locked).
+// Nothing throws but bad_alloc, and only where there is nothing to answer with: making handles,
+// cursors, batches, lists and figures. Elsewhere out_of_space stands for memory, too, and nothing
+// has changed. One process at a time has a store open for writing; the next one is told so
+// (Code::locked).
 #pragma once
 
 #include <array>

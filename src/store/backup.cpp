@@ -41,14 +41,18 @@ Result<void> copy_key(const TableOf<K>& from, Table<K>& to, K key) {
 
 }  // namespace
 
-void State::watch(TableBase& table, OwnedAny key) noexcept {
+template <class K>
+void State::watch(TableBase& table, K key) noexcept {
   const base::MutexGuard guard(watch_mutex_);
   try {
-    written_.emplace(&table, std::move(key));
+    written_.emplace(&table, OwnedAny(typename OwnedKey<K>::type(key)));
   } catch (const std::bad_alloc&) {
     watch_failed_ = true;
   }
 }
+
+template void State::watch(TableBase&, Bytes) noexcept;
+template void State::watch(TableBase&, std::uint64_t) noexcept;
 
 // The copy in the making; gone unless it gets its name.
 class State::Copy {

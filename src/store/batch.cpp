@@ -259,7 +259,9 @@ Outcome State::apply(const std::vector<BatchItem>& items) {
   if (items.size() > kMaxBatchOperations) return Outcome::batch_too_large;
   std::size_t bytes = 0;
   for (const BatchItem& item : items) {
-    if (&item.table->state != this) return Outcome::dropped;
+    // Where its store was, this one may be by now: the flag comes first.
+    const bool dropped = item.table->dropped.load(std::memory_order_seq_cst);
+    if (dropped || &item.table->state != this) return Outcome::dropped;
     if (item.value && item.table->too_long(item.key)) return Outcome::key_too_long;
     if (item.value && item.value->size() > kMaxValueBytes) return Outcome::value_too_long;
     bytes += (item.value ? item.value->size() : 0) +

@@ -121,7 +121,7 @@ Result<void> State::open(std::optional<Durability> durability) {
   if (space_->open() != Outcome::done) {
     return corrupt("impossible extents in the store's root block at offset " + std::to_string(at));
   }
-  if (auto finished = finish_drop(); !finished) return finished;
+  if (auto finished = finish_drop(true); !finished) return finished;
   if (auto opened = open_tables(); !opened) return opened;
   if (auto recovered = recover_batch(); !recovered) return recovered;
   if (read_only()) return {};

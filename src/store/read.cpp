@@ -117,6 +117,16 @@ struct Page {
     return valid;
   }
 
+  bool seek(bool up, K key) {
+    wanted = kFirstPageEntries;
+    try {
+      return fetch(up, Owned(key), false);
+    } catch (const std::bad_alloc&) {
+      outcome = Outcome::out_of_space;
+      return valid = false;
+    }
+  }
+
   // Inside the page, or beyond it.
   bool move(bool up) {
     if (!valid) return false;
@@ -226,13 +236,11 @@ bool Cursor<K>::last() {
 }
 template <class K>
 bool Cursor<K>::seek(K key) {
-  page_->wanted = store::kFirstPageEntries;
-  return page_->fetch(true, typename OwnedKey<K>::type(key), false);
+  return page_->seek(true, key);
 }
 template <class K>
 bool Cursor<K>::seek_for_prev(K key) {
-  page_->wanted = store::kFirstPageEntries;
-  return page_->fetch(false, typename OwnedKey<K>::type(key), false);
+  return page_->seek(false, key);
 }
 template <class K>
 bool Cursor<K>::next() {

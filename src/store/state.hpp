@@ -85,6 +85,8 @@ class Fresh {
   ~Fresh();
   // S1. Not within a section, a hold, or a pin. `fence`: several may share one, see State::settle.
   [[nodiscard]] Outcome make(std::uint64_t hash, Bytes value, bool fence = true);
+  // The same for memory that was reserved for a list.
+  void adopt(Offset at) { record_ = {at, 0}; }
   [[nodiscard]] Word word() const { return record_.word(); }
   void keep() { record_ = {}; }
   // After the tree's answer: kept unless nothing can name it.
@@ -187,12 +189,10 @@ class State : public std::enable_shared_from_this<State> {
   // Under the key's latch, after it was written: a backup takes it once more.
   template <class K>
   void wrote(TableBase& table, K key) noexcept {
-    if (watching_.load(std::memory_order_relaxed)) watch(table, OwnedAny(OwnedKeyOf<K>(key)));
+    if (watching_.load(std::memory_order_relaxed)) watch(table, key);
   }
 
  private:
-  template <class K>
-  using OwnedKeyOf = typename OwnedKey<K>::type;
   class AllLatches;  // all writers are out while it lives
   class Applying;
   class Copy;
@@ -221,8 +221,9 @@ class State : public std::enable_shared_from_this<State> {
   // --- tables.cpp ---
   template <class K>
   Result<std::shared_ptr<TableOf<K>>> load(const std::string& name, std::string_view spec);
+  bool free_some(std::span<const Word> blocks);
   Outcome free_blocks(std::span<const Word> blocks);
-  Result<void> finish_drop();
+  Result<void> finish_drop(bool recycle);
   void bury(bool all);
   void recycle(std::uint64_t item);
 
@@ -235,7 +236,8 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] Table<K> handle(const std::shared_ptr<TableBase>& table) {
     return Table<K>(shared_from_this(), std::static_pointer_cast<TableOf<K>>(table));
   }
-  void watch(TableBase& table, OwnedAny key) noexcept;
+  template <class K>
+  void watch(TableBase& table, K key) noexcept;
 
   Pool pool_;
   detail::PoolState& base_;

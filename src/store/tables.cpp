@@ -44,23 +44,27 @@ template <class K>
 Result<std::shared_ptr<TableOf<K>>> State::table(std::string_view name, std::string_view spec) {
   try {
     const base::MutexGuard guard(tables_mutex_);
-    const bool known = tables_.contains(name);
-    if (known || read_only()) {
-      // The pool says what does not fit.
-      auto tree = base_.index<K>(name, spec, detail::PoolState::Kind::table);
-      if (!tree) return std::unexpected(tree.error());
-      if (known) return std::static_pointer_cast<TableOf<K>>(tables_.find(name)->second);
-    }
+    const auto known = tables_.find(name);
     const std::string asked(!spec.empty() ? spec : buffered() ? "bdtree" : "wbtree");
+    // What is there needs no spec, and what is asked for must fit it.
+    auto there = base_.index<K>(name, {}, detail::PoolState::Kind::table);
+    if (!there && (there.error().code != Code::not_found || read_only())) {
+      return std::unexpected(there.error());
+    }
     const std::string tree = asked.substr(0, asked.find(':'));
     for (const TreeInfo& one : trees()) {
-      if (one.name != tree || one.durability == durability_) continue;
+      if (one.name != tree || one.durability == durability_ || (there && spec.empty())) continue;
       return std::unexpected(Error{
           Code::wrong_tree,
           "the store is " + std::string(to_string(durability_)) + ", and a " + tree + " is not"});
     }
+    if (there && !spec.empty()) {
+      there = base_.index<K>(name, spec, detail::PoolState::Kind::table);
+      if (!there) return std::unexpected(there.error());
+    }
+    if (known != tables_.end()) return std::static_pointer_cast<TableOf<K>>(known->second);
     bury(false);
-    return load<K>(std::string(name), asked);
+    return load<K>(std::string(name), there ? std::string() : asked);
   } catch (const std::bad_alloc&) {
     return std::unexpected(Error{Code::out_of_space, "no memory to open the table"});
   }
@@ -92,6 +96,8 @@ Result<void> State::drop_table(std::string_view name) {
       return std::unexpected(
           Error{Code::not_found, "there is no table '" + std::string(name) + "'"});
     }
+    // Blocks of another table, for whose end memory was out.
+    if (auto finished = finish_drop(false); !finished) return finished;
     // Memory that is needed later, before anything happens.
     graves_.reserve(graves_.size() + 1);
     std::vector<Word> words;
@@ -101,30 +107,30 @@ Result<void> State::drop_table(std::string_view name) {
       Grave grave{next_grave_++, {}, {}};
       auto blocks = base_.blocks_of(name);
       if (!blocks) return std::unexpected(blocks.error());
-      grave.blocks = std::move(*blocks);
       const Outcome walked = table->for_each_word([&words](Word word) {
         words.push_back(word);
         return true;
       });
       if (walked != Outcome::done) return failed(walked);
-      const Offset list = write_list(grave.blocks);
+      const Offset list = write_list(*blocks);
       if (list == 0) return failed(medium().failed() ? Outcome::io_error : Outcome::out_of_space);
+      Fresh listed(*this);
+      listed.adopt(list);
       alloc::Redo record;
       record.store(medium().offset_of(&root().dropping), list);
       record.store(medium().offset_of(&root().dropped), 0);
       const Outcome outcome = base_.drop(name, record, grave.trees);
-      if (outcome != Outcome::done) {
-        if (outcome != Outcome::io_error) space_->free(list);
-        return failed(outcome);
-      }
+      if (outcome == Outcome::done || outcome == Outcome::io_error) listed.keep();
+      if (outcome != Outcome::done) return failed(outcome);
       table->dropped.store(true, std::memory_order_seq_cst);
-      const Outcome freed = free_blocks(grave.blocks);
-      if (freed == Outcome::done) {
-        space_->free(list);
-      } else {
-        grave.blocks.clear();  // of a pool that takes no more writes
-      }
       graves_.push_back(std::move(grave));
+      if (free_some(*blocks)) {
+        space_->free(list);
+        graves_.back().blocks = std::move(*blocks);
+      } else {
+        // The next drop or the next open goes on; until then the list's memory is nobody's.
+        pending_.fetch_add(1, std::memory_order_relaxed);
+      }
     }
     tables_.erase(known);
     // Nobody finds the table any more. Its drop is durable: no state that is restored names its
@@ -146,6 +152,15 @@ Result<void> State::drop_table(std::string_view name) {
   return medium().failed() ? Result<void>(failed(Outcome::io_error)) : Result<void>();
 }
 
+// False: not all of them.
+bool State::free_some(std::span<const Word> blocks) {
+  try {
+    return free_blocks(blocks) == Outcome::done;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 // From the `dropped`-th on. Durably; the heap hands them out after recycle().
 Outcome State::free_blocks(std::span<const Word> blocks) {
   for (std::size_t done = pmem::load(&root().dropped); done < blocks.size();) {
@@ -164,8 +179,8 @@ Outcome State::free_blocks(std::span<const Word> blocks) {
   return Outcome::done;
 }
 
-// A9: a crash came before all blocks were free.
-Result<void> State::finish_drop() {
+// A9: a crash came before all blocks were free. `recycle`: nobody reads them any more.
+Result<void> State::finish_drop(bool recycle) {
   const Offset list = pmem::load(&root().dropping);
   if (list == 0 || read_only()) return {};
   std::vector<Word> blocks;
@@ -178,7 +193,7 @@ Result<void> State::finish_drop() {
   if (const Outcome outcome = free_blocks(blocks); outcome != Outcome::done) {
     return failed(outcome);
   }
-  for (std::size_t i = done; i < blocks.size(); ++i) base_.heap().recycle(blocks[i]);
+  for (std::size_t i = done; recycle && i < blocks.size(); ++i) base_.heap().recycle(blocks[i]);
   return {};
 }
 
@@ -192,7 +207,11 @@ void State::bury(bool all) {
   std::erase_if(graves_, [&](Grave& grave) {
     if (!all && std::ranges::find(ready, grave.number) == ready.end()) return false;
     grave.trees = {};
-    for (const Offset block : grave.blocks) base_.heap().recycle(block);
+    try {
+      for (const Offset block : grave.blocks) base_.heap().recycle(block);
+    } catch (const std::bad_alloc&) {
+      // Durably free: the next open finds the rest.
+    }
     return true;
   });
 }

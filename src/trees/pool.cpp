@@ -441,7 +441,9 @@ void PoolState::reach_store(std::vector<pmem::Offset>& reachable,
   }
   // Of a dropped table: freed when the Store is opened.
   const pmem::Offset list = pmem::load(&root.dropping);
-  if (list == 0 || !medium().contains(list, sizeof(pmem::StoreList))) return;
+  if (list < pmem::kHeapAt || list % 16 != 0 || !medium().contains(list, sizeof(pmem::StoreList))) {
+    return;
+  }
   const std::uint64_t count = medium().at<pmem::StoreList>(list)->count;
   if (count > medium().size() / sizeof(pmem::Word) ||
       !medium().contains(list, sizeof(pmem::StoreList) + count * sizeof(pmem::Word))) {

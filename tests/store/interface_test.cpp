@@ -2,6 +2,8 @@
 #include <fstream>
 #include <limits>
 
+#include <everleaf/typed.hpp>
+
 #include "stores.hpp"
 
 namespace everleaf::test {
@@ -240,6 +242,39 @@ TEST_P(Interface, DropTable) {
   EXPECT_GT(after_one, before);
   EXPECT_EQ(store_.drop_table("t").error().code, Code::not_found);
   EXPECT_EQ(store_.info()->records, 0U);
+}
+
+struct Point {
+  double x;
+  double y;
+};
+
+TEST_P(Interface, TypedTables) {
+  auto points = TypedTable<std::int64_t, Point>::open(store_, "points").value();
+  for (const std::int64_t key : {7, -7, 0}) {
+    EXPECT_EQ(points.put(key, {static_cast<double>(key), 0.5}), Outcome::done);
+  }
+  EXPECT_EQ(points.get(-7)->x, -7);
+  EXPECT_EQ(points.get(8).error(), Outcome::absent);
+  std::vector<std::int64_t> order;
+  const auto note = [&order](std::int64_t key, const Point& point) {
+    EXPECT_EQ(point.y, 0.5);
+    order.push_back(key);
+    return true;
+  };
+  EXPECT_EQ(points.for_each({}, {}, note), Outcome::done);
+  EXPECT_EQ(points.for_each(-7, 7, note), Outcome::done);
+  EXPECT_EQ(order, (std::vector<std::int64_t>{-7, 0, 7, -7, 0}));
+  Batch batch;
+  points.erase(batch, 7);
+  points.put(batch, 8, {8, 8});
+  EXPECT_EQ(store_.apply(batch), Outcome::done);
+  EXPECT_TRUE(points.contains(8) && !points.contains(7));
+  EXPECT_EQ(points.table().put(KeyCodec<std::int64_t>::raw(1), "no point"), Outcome::done);
+  EXPECT_EQ(points.get(1).error(), Outcome::corrupt);
+  auto names = TypedTable<std::string, std::string>::open(store_, "names").value();
+  EXPECT_EQ(names.insert("k", "v"), Outcome::done);
+  EXPECT_EQ(names.get("k").value(), "v");
 }
 
 class Files : public EveryStore {
