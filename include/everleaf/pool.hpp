@@ -58,6 +58,7 @@ struct IndexInfo {
   std::string name;
   std::string spec;  // "wbtree:structure=bitmap-leaf:node=512": every option written out
   KeyType key_type = KeyType::u64;
+  bool table = false;  // of a Store, which alone opens it (everleaf/store.hpp)
 };
 
 struct PoolInfo {

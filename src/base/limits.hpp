@@ -9,6 +9,7 @@
 namespace everleaf::base {
 
 inline constexpr unsigned kLockStripeBits = 15;  // 256 KiB: stays in L2
+inline constexpr unsigned kKeyStripeBits = 10;   // of a Store's latches
 inline constexpr std::size_t kNodeChunkBytes = std::size_t{2} << 20;
 inline constexpr std::size_t kMostWorkers = 16;       // threads of a recovery
 inline constexpr unsigned kRetiresPerAdvance = 1024;  // of a thread; an advance takes microseconds

@@ -38,6 +38,14 @@ std::string_view to_string(Outcome outcome) noexcept {
       return "not empty";
     case Outcome::not_ascending:
       return "not ascending";
+    case Outcome::value_too_long:
+      return "value too long";
+    case Outcome::batch_too_large:
+      return "batch too large";
+    case Outcome::differs:
+      return "differs";
+    case Outcome::dropped:
+      return "dropped";
   }
   return "unknown outcome";
 }

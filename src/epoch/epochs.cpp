@@ -64,9 +64,46 @@ Outcome Epochs::step() {
   return Outcome::done;
 }
 
+// Both sides store and then look, seq_cst: a hold and a step never miss each other.
+Epochs::Hold::Hold(Epochs& epochs) noexcept : epochs_(epochs) {
+  for (unsigned round = 0;; ++round) {
+    epochs.holds_.fetch_add(1, std::memory_order_seq_cst);
+    if (!epochs.stepping_.load(std::memory_order_seq_cst)) break;
+    epochs.holds_.fetch_sub(1, std::memory_order_seq_cst);
+    base::wait_a_little(round);
+  }
+  (*epochs.slots_)[base::thread_slot()].holding = true;
+}
+
+Epochs::Hold::~Hold() {
+  (*epochs_.slots_)[base::thread_slot()].holding = false;
+  // Release: the step sees what was stored under the hold.
+  epochs_.holds_.fetch_sub(1, std::memory_order_release);
+}
+
+// No hold lives with it. It is not kept waiting by holds that begin after it.
+class Epochs::Pause {
+ public:
+  explicit Pause(Epochs& epochs) noexcept : epochs_(epochs) {
+    epochs_.stepping_.store(true, std::memory_order_seq_cst);
+    for (unsigned round = 0; epochs_.holds_.load(std::memory_order_seq_cst) != 0; ++round) {
+      base::wait_a_little(round);
+    }
+  }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+  ~Pause() { epochs_.stepping_.store(false, std::memory_order_release); }
+
+ private:
+  Epochs& epochs_;
+};
+
 Outcome Epochs::advance() {
+  const unsigned slot = base::thread_slot();
+  if (slot != base::kNoSlot && (*slots_)[slot].holding) return Outcome::out_of_space;
   {
     const base::MutexGuard guard(advancing_);
+    const Pause pause(*this);
     if (const Outcome outcome = step(); outcome != Outcome::done) return outcome;
   }
   if (running_.load(std::memory_order_relaxed)) {

@@ -51,6 +51,22 @@ class Epochs {
     std::atomic<Epoch> announced{0};
     // Numbers of noted lines, by epoch modulo kLists: the owner's, and from E1 on advance()'s.
     std::array<std::vector<std::uint64_t>, kLists> lines;
+    bool holding = false;  // the owner's
+  };
+
+  // While it lives the clock stands, so that several sections are of one epoch: recovery finds all
+  // of them or none. Waits for a step that is under way or wants to be; steps wait for it. For a
+  // thread that has a slot, outside of sections; not nested. advance() and sync() of this thread
+  // answer out_of_space meanwhile: what would wait for epochs has to do without.
+  class Hold {
+   public:
+    explicit Hold(Epochs& epochs) noexcept;
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    ~Hold();
+
+   private:
+    Epochs& epochs_;
   };
 
   // Announces the calling thread, which has a slot, as a writer of the current epoch. Not nested;
@@ -121,6 +137,7 @@ class Epochs {
 
  private:
   Outcome step();
+  class Pause;
   const Listener* listener(std::size_t i);
   void run(std::chrono::nanoseconds length);
 
@@ -129,6 +146,8 @@ class Epochs {
   std::atomic<Epoch> clock_;
   std::unique_ptr<std::array<Slot, kMaxThreads>> slots_;
   base::Mutex advancing_;
+  std::atomic<bool> stepping_{false};  // no Hold begins
+  std::atomic<unsigned> holds_{0};
   base::Mutex listening_;  // held while listeners run, and while one goes
   base::Mutex adding_;     // guards the next two, within the one before
   std::deque<std::pair<std::uint64_t, Listener>> listeners_;  // they stay where they are

@@ -4,6 +4,7 @@
 //   4096    header copy B
 //   8192    state: two lines that change while the pool is in use
 //   12288   directory: 63 entries of 256 bytes
+//   28416   offset of the Store's root block, 0: there is none; otherwise reserved
 //   28672   64 redo lanes of 2048 bytes
 //   196608  heap: slabs of 64 KiB up to the frontier
 //
@@ -31,6 +32,7 @@ inline constexpr Offset kHeaderA = 0;
 inline constexpr Offset kHeaderB = 4096;
 inline constexpr Offset kStateAt = 8192;
 inline constexpr Offset kDirectoryAt = 12288;
+inline constexpr Offset kStoreAt = 28416;
 inline constexpr Offset kLanesAt = 28672;
 inline constexpr std::size_t kLanes = 64;
 inline constexpr std::size_t kLaneBytes = 2048;
@@ -43,7 +45,9 @@ inline constexpr std::uint64_t kMinPoolBytes = std::uint64_t{1} << 20;
 // kImages: there may be some, which who does not know them would leave beside what it changes.
 inline constexpr std::uint64_t kImages = 1;
 inline constexpr std::uint64_t kKnownReadOnlyCompatible = kImages;
-inline constexpr std::uint64_t kKnownIncompatible = 0;
+// There is a Store: values of its tables name records (src/store).
+inline constexpr std::uint64_t kStore = 1;
+inline constexpr std::uint64_t kKnownIncompatible = kStore;
 
 struct Header {
   std::uint64_t magic;             // 0: written last, in one word
@@ -71,11 +75,30 @@ struct PoolState {
 };
 static_assert(sizeof(PoolState) == 2 * kLine && offsetof(PoolState, clock) == kLine);
 
+// The root block of a Store (src/store), on a line of its own.
+struct StoreRoot {
+  Word kind;      // 1: strict, 2: buffered
+  Word image;     // 8: offset of what is in use, after a proper close; 0: none
+  Word batch;     // 16: offset of a batch's list | its state; 0: none
+  Word dropping;  // 24: offset of a list of blocks that are to be freed; 0: none
+  Word dropped;   // 32: how many of them are free
+  std::array<Word, 3> reserved;
+  std::array<std::array<Word, 2>, 252> extents;  // 64: {offset, bytes} of memory for records
+};
+static_assert(sizeof(StoreRoot) == 4096 && offsetof(StoreRoot, extents) == kLine);
+
+// Words that the root names, in its memory for records: an image, a batch, what is to be freed.
+struct StoreList {
+  std::uint64_t checksum;  // XXH3 of what follows
+  std::uint64_t count;     // words behind it
+};
+
 inline constexpr std::size_t kSpecBytes = 128;
+inline constexpr std::uint64_t kTableBit = 256;  // a table of the pool's Store
 
 struct DirectoryEntry {
   Word state;                                // 0: free, 1: in use; set last, by the redo log
-  std::uint64_t key_type;                    // 8: KeyType
+  std::uint64_t key_type;                    // 8: KeyType, and kTableBit
   std::array<char, kMaxNameBytes + 1> name;  // 16: zero-terminated
   std::array<char, kSpecBytes> spec;         // 80: canonical, zero-terminated
   Word root;                                 // 208: the tree's own word
@@ -84,7 +107,7 @@ struct DirectoryEntry {
 };
 static_assert(sizeof(DirectoryEntry) == 256 && offsetof(DirectoryEntry, spec) == 80 &&
               offsetof(DirectoryEntry, root) == 208 && offsetof(DirectoryEntry, checksum) == 248);
-static_assert(kDirectoryAt + kMaxIndexes * sizeof(DirectoryEntry) <= kLanesAt);
+static_assert(kDirectoryAt + kMaxIndexes * sizeof(DirectoryEntry) <= kStoreAt);
 static_assert(kLanesAt + kLanes * kLaneBytes <= kHeapAt && kHeapAt % kSlabBytes == 0);
 
 }  // namespace everleaf::pmem

@@ -403,6 +403,16 @@ Result<void> PoolFile::mark_open() {
   return {};
 }
 
+Result<void> PoolFile::mark_store() {
+  if ((header_.incompatible & kStore) != 0) return {};
+  header_.incompatible |= kStore;
+  // In both copies: the other one counts where this one is damaged.
+  if (!update_header(*medium_, header_) || !update_header(*medium_, header_)) {
+    return std::unexpected(write_back_failed());
+  }
+  return {};
+}
+
 Result<void> PoolFile::mark_clean() {
   if (read_only_) return {};
   header_.clean = 1;

@@ -46,6 +46,8 @@ class PoolFile {
 
   // Marks the pool as in use: called once recovery is done. io if that was not written.
   Result<void> mark_open();
+  // From now on programs that do not know the Store refuse the pool. io if that was not written.
+  Result<void> mark_store();
   // Marks the pool as closed properly; io if anything was not written.
   Result<void> mark_clean();
 

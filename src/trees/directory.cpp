@@ -24,12 +24,13 @@ std::string damage(std::size_t i) {
 }  // namespace
 
 bool Directory::whole(const pmem::DirectoryEntry& e) {
-  return pmem::load(&e.state) == 1 && e.checksum == checksum_of(e) && e.key_type <= 1 &&
-         e.name.back() == 0 && e.spec.back() == 0;
+  return pmem::load(&e.state) == 1 && e.checksum == checksum_of(e) &&
+         (e.key_type & ~pmem::kTableBit) <= 1 && e.name.back() == 0 && e.spec.back() == 0;
 }
 
 Directory::Found Directory::read(const pmem::DirectoryEntry& e) const {
-  return {{e.name.data(), e.spec.data(), static_cast<KeyType>(e.key_type)},
+  return {{e.name.data(), e.spec.data(), static_cast<KeyType>(e.key_type & ~pmem::kTableBit),
+           (e.key_type & pmem::kTableBit) != 0},
           medium_.offset_of(&e.root)};
 }
 
@@ -67,7 +68,7 @@ Result<pmem::Offset> Directory::prepare(const IndexInfo& info, alloc::Redo& reco
   for (std::size_t i = 0; i < kMaxIndexes; ++i) {
     pmem::DirectoryEntry& e = *entry(i);
     if (pmem::load(&e.state) != 0) continue;
-    e.key_type = static_cast<std::uint64_t>(info.key_type);
+    e.key_type = static_cast<std::uint64_t>(info.key_type) | (info.table ? pmem::kTableBit : 0);
     e.name.fill(0);
     e.spec.fill(0);
     std::ranges::copy(info.name, e.name.begin());
@@ -82,6 +83,12 @@ Result<pmem::Offset> Directory::prepare(const IndexInfo& info, alloc::Redo& reco
   }
   return std::unexpected(Error{Code::out_of_space, "the pool holds " + std::to_string(kMaxIndexes) +
                                                        " indexes already: use another pool"});
+}
+
+void Directory::remove(const Found& found, alloc::Redo& record) {
+  constexpr std::size_t kBack =
+      offsetof(pmem::DirectoryEntry, root) - offsetof(pmem::DirectoryEntry, state);
+  record.store(found.root_word - kBack, 0, 0);
 }
 
 }  // namespace everleaf::tree

@@ -31,6 +31,8 @@ class Directory {
   // Fills a free entry and adds its state word to `record`; the offset of its root word.
   // out_of_space when all entries are taken.
   [[nodiscard]] Result<pmem::Offset> prepare(const IndexInfo& info, alloc::Redo& record);
+  // The entry is free with `record`; its blocks are the caller's.
+  static void remove(const Found& found, alloc::Redo& record);
 
  private:
   [[nodiscard]] pmem::DirectoryEntry* entry(std::size_t i) const {

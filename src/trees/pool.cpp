@@ -44,7 +44,13 @@ Result<Resolved> resolve(std::string_view spec_text) {
 }
 
 // An existing index against what the caller asked for.
-Result<void> match(const IndexInfo& info, std::string_view spec_text, KeyType key_type) {
+Result<void> match(const IndexInfo& info, std::string_view spec_text, KeyType key_type,
+                   PoolState::Kind kind) {
+  if (info.table != (kind == PoolState::Kind::table)) {
+    return std::unexpected(Error{
+        Code::wrong_tree, info.table ? "table '" + info.name + "' is opened by a Store"
+                                     : "index '" + info.name + "' is not a table of a Store"});
+  }
   if (info.key_type != key_type) {
     return std::unexpected(Error{Code::wrong_key_type, "index '" + info.name + "' has " +
                                                            std::string(to_string(info.key_type)) +
@@ -240,7 +246,7 @@ Result<void> PoolState::finish() {
 }
 
 Result<tree::Directory::Found> PoolState::create_index(std::string_view name, std::string_view spec,
-                                                       KeyType key_type) {
+                                                       KeyType key_type, Kind kind) {
   if (file_->read_only()) {
     return std::unexpected(Error{
         Code::not_found, "there is no index '" + std::string(name) + "' in this read-only pool"});
@@ -262,7 +268,7 @@ Result<tree::Directory::Found> PoolState::create_index(std::string_view name, st
   }
   alloc::Redo record;
   std::vector<tree::Reserved> blocks;
-  tree::Directory::Found found{{std::string(name), text, key_type}, 0};
+  tree::Directory::Found found{{std::string(name), text, key_type, kind == Kind::table}, 0};
   auto root_word = directory_.prepare(found.info, record);
   if (!root_word) return std::unexpected(root_word.error());
   found.root_word = *root_word;
@@ -314,11 +320,11 @@ Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
 }
 
 Result<PoolState::Open*> PoolState::open_index(std::string_view name, std::string_view spec,
-                                               KeyType key_type) {
+                                               KeyType key_type, Kind kind) {
   const base::MutexGuard guard(mutex_);
   const auto known = open_.find(name);
   if (known != open_.end()) {
-    if (auto ok = match(known->second.info, spec, key_type); !ok) {
+    if (auto ok = match(known->second.info, spec, key_type, kind); !ok) {
       return std::unexpected(ok.error());
     }
     return &known->second;
@@ -326,10 +332,12 @@ Result<PoolState::Open*> PoolState::open_index(std::string_view name, std::strin
   auto stored = directory_.find(name);
   if (!stored) return std::unexpected(stored.error());
   if (*stored) {
-    if (auto ok = match((*stored)->info, spec, key_type); !ok) return std::unexpected(ok.error());
+    if (auto ok = match((*stored)->info, spec, key_type, kind); !ok) {
+      return std::unexpected(ok.error());
+    }
     return load(**stored);
   }
-  auto created = create_index(name, spec, key_type);
+  auto created = create_index(name, spec, key_type, kind);
   if (!created) return std::unexpected(created.error());
   return load(*created);
 }
@@ -341,17 +349,44 @@ Result<PoolState::Open*> PoolState::open_found(const tree::Directory::Found& fou
 }
 
 template <>
-Result<Tree<std::uint64_t>*> PoolState::index(std::string_view name, std::string_view spec) {
-  auto open = open_index(name, spec, KeyType::u64);
+Result<Tree<std::uint64_t>*> PoolState::index(std::string_view name, std::string_view spec,
+                                              Kind kind) {
+  auto open = open_index(name, spec, KeyType::u64, kind);
   if (!open) return std::unexpected(open.error());
   return (*open)->u64.get();
 }
 
 template <>
-Result<Tree<Bytes>*> PoolState::index(std::string_view name, std::string_view spec) {
-  auto open = open_index(name, spec, KeyType::bytes);
+Result<Tree<Bytes>*> PoolState::index(std::string_view name, std::string_view spec, Kind kind) {
+  auto open = open_index(name, spec, KeyType::bytes, kind);
   if (!open) return std::unexpected(open.error());
   return (*open)->bytes.get();
+}
+
+Result<std::vector<pmem::Offset>> PoolState::blocks_of(std::string_view name) {
+  const base::MutexGuard guard(mutex_);
+  const auto known = open_.find(name);
+  if (known == open_.end()) {
+    return std::unexpected(Error{Code::not_found, "no table '" + std::string(name) + "' is open"});
+  }
+  std::vector<pmem::Offset> blocks;
+  const auto visit = [&blocks](pmem::Offset block, std::size_t) { blocks.push_back(block); };
+  known->second.u64 ? known->second.u64->for_each_block(visit)
+                    : known->second.bytes->for_each_block(visit);
+  return blocks;
+}
+
+Outcome PoolState::drop(std::string_view name, alloc::Redo& record, Dropped& dropped) {
+  const base::MutexGuard guard(mutex_);
+  const auto known = open_.find(name);
+  const auto stored = directory_.find(name);
+  if (known == open_.end() || !stored || !*stored) return Outcome::corrupt;
+  tree::Directory::remove(**stored, record);
+  const Outcome outcome = redo_.commit(record);
+  if (outcome != Outcome::done) return outcome;
+  dropped = {std::move(known->second.u64), std::move(known->second.bytes)};
+  open_.erase(known);
+  return Outcome::done;
 }
 
 Result<std::vector<IndexInfo>> PoolState::indexes() const {
@@ -389,6 +424,35 @@ PoolInfo PoolState::info() const {
   return info;
 }
 
+// The blocks of the Store's root, which lists memory for records (pmem/format.hpp).
+void PoolState::reach_store(std::vector<pmem::Offset>& reachable,
+                            std::vector<std::string>& problems) {
+  const pmem::Offset at = pmem::load(medium().at<pmem::Word>(pmem::kStoreAt));
+  if (at == 0) return;
+  if (at % pmem::kLine != 0 || heap_.allocated_bytes(at) < sizeof(pmem::StoreRoot)) {
+    problems.push_back("the Store's root block at offset " + std::to_string(at) +
+                       " is no allocated block");
+    return;
+  }
+  reachable.push_back(at);
+  const auto& root = *medium().at<pmem::StoreRoot>(at);
+  for (const auto& extent : root.extents) {
+    if (const pmem::Offset block = pmem::load(&extent[0]); block != 0) reachable.push_back(block);
+  }
+  // Of a dropped table: freed when the Store is opened.
+  const pmem::Offset list = pmem::load(&root.dropping);
+  if (list < pmem::kHeapAt || list % 16 != 0 || !medium().contains(list, sizeof(pmem::StoreList))) {
+    return;
+  }
+  const std::uint64_t count = medium().at<pmem::StoreList>(list)->count;
+  if (count > medium().size() / sizeof(pmem::Word) ||
+      !medium().contains(list, sizeof(pmem::StoreList) + count * sizeof(pmem::Word))) {
+    return;
+  }
+  const auto* const words = medium().at<pmem::Word>(list + sizeof(pmem::StoreList));
+  for (std::uint64_t i = pmem::load(&root.dropped); i < count; ++i) reachable.push_back(words[i]);
+}
+
 Result<CheckReport> PoolState::check() {
   CheckReport report;
   if (file_->header_copy_damaged()) report.problems.push_back("one header copy was damaged");
@@ -416,6 +480,7 @@ Result<CheckReport> PoolState::check() {
     if (!one.problems.empty()) continue;
     (*open)->u64 ? (*open)->u64->for_each_block(visit) : (*open)->bytes->for_each_block(visit);
   }
+  reach_store(reachable, report.problems);
   std::ranges::sort(reachable);
   std::vector<pmem::Offset> allocated;
   heap_.for_each_allocated(

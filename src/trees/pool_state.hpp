@@ -27,8 +27,19 @@ class PoolState {
   PoolState& operator=(const PoolState&) = delete;
   ~PoolState();
 
+  // What a name stands for: an index, or a table of the Store.
+  enum class Kind : bool { index, table };
   template <class K>
-  Result<Tree<K>*> index(std::string_view name, std::string_view spec);
+  Result<Tree<K>*> index(std::string_view name, std::string_view spec, Kind kind = Kind::index);
+
+  // A table that nobody can open any more, and its heap blocks: durably allocated, the caller's.
+  struct Dropped {
+    std::unique_ptr<Tree<std::uint64_t>> u64;
+    std::unique_ptr<Tree<Bytes>> bytes;
+  };
+  [[nodiscard]] Result<std::vector<pmem::Offset>> blocks_of(std::string_view name);
+  // In one redo record with what `record` has: the entry is free. done: `dropped` is filled.
+  Outcome drop(std::string_view name, alloc::Redo& record, Dropped& dropped);
 
   [[nodiscard]] Result<std::vector<IndexInfo>> indexes() const;
   [[nodiscard]] IndexInfo info_of(const void* tree) const;
@@ -46,6 +57,8 @@ class PoolState {
   }
   [[nodiscard]] EpochInfo epoch_info() const;
 
+  [[nodiscard]] pmem::PoolFile& file() { return *file_; }
+  [[nodiscard]] alloc::RedoLog& redo() { return redo_; }
   [[nodiscard]] pmem::Medium& medium() { return file_->medium(); }
   [[nodiscard]] alloc::Heap& heap() { return heap_; }
   [[nodiscard]] bool read_only() const { return file_->read_only(); }
@@ -64,9 +77,11 @@ class PoolState {
   Result<void> start_clock();
   Result<void> roll_back();
   void open_what_ages();
-  Result<Open*> open_index(std::string_view name, std::string_view spec, KeyType key_type);
+  Result<Open*> open_index(std::string_view name, std::string_view spec, KeyType key_type,
+                           Kind kind);
   Result<tree::Directory::Found> create_index(std::string_view name, std::string_view spec,
-                                              KeyType key_type);
+                                              KeyType key_type, Kind kind);
+  void reach_store(std::vector<pmem::Offset>& reachable, std::vector<std::string>& problems);
   Result<Open*> open_found(const tree::Directory::Found& found);
   Result<Open*> load(const tree::Directory::Found& found);
 

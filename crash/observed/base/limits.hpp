@@ -9,6 +9,7 @@
 namespace everleaf::base {
 
 inline constexpr unsigned kLockStripeBits = 6;
+inline constexpr unsigned kKeyStripeBits = 2;  // of a Store's latches
 inline constexpr std::size_t kNodeChunkBytes = std::size_t{32} << 10;
 inline constexpr std::size_t kMostWorkers = 1;
 inline constexpr unsigned kRetiresPerAdvance = 4;

@@ -7,6 +7,9 @@
 namespace everleaf {
 
 inline constexpr std::size_t kMaxKeyBytes = 65536;
+inline constexpr std::size_t kMaxValueBytes = (std::size_t{1} << 28) - 1;
+inline constexpr std::size_t kMaxBatchOperations = 65536;
+inline constexpr std::size_t kMaxBatchBytes = std::size_t{64} << 20;
 inline constexpr std::size_t kMaxThreads = 16;    // at once, in one process
 inline constexpr std::size_t kMaxIndexes = 12;    // per pool
 inline constexpr std::size_t kMaxNameBytes = 63;  // of an index

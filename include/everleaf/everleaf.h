@@ -1,0 +1,183 @@
+/* The store for C, and for bindings of other languages: everleaf/store.hpp tells what each call
+ * does, what it costs and what a crash leaves.
+ *
+ *   everleaf_store* store;
+ *   everleaf_table* users;
+ *   if (everleaf_open("data.pool", NULL, &store) != EVERLEAF_OK) fail(everleaf_message());
+ *   everleaf_table_open(store, "users", EVERLEAF_KEYS_BYTES, NULL, &users);
+ *   everleaf_put(users, everleaf_key_of("ada", 3), "Lovelace", 8);
+ *   everleaf_sync(store);
+ *   everleaf_table_close(users);
+ *   everleaf_close(store);
+ *
+ * Every call answers EVERLEAF_OK (0) or a code; everleaf_strerror() gives its name, and
+ * everleaf_message() the sentence of the last code from EVERLEAF_NOT_A_POOL on, of this thread.
+ * Handles are made by one call and released by another; tables, cursors and batches keep the store
+ * open, so the order does not matter. NULL may be released. Calls on stores and tables are
+ * thread-safe; a cursor or a batch belongs to one thread at a time. A process that forks must not
+ * use a store of its parent.
+ */
+#ifndef EVERLEAF_H
+#define EVERLEAF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct everleaf_store everleaf_store;
+typedef struct everleaf_table everleaf_table;
+typedef struct everleaf_cursor everleaf_cursor;
+typedef struct everleaf_batch everleaf_batch;
+
+enum {
+  EVERLEAF_OK = 0,
+  /* What a call on entries answers; it has changed nothing. */
+  EVERLEAF_EXISTS,
+  EVERLEAF_ABSENT, /* the key, or a cursor's next place, is not there */
+  EVERLEAF_OUT_OF_SPACE,
+  EVERLEAF_KEY_TOO_LONG,
+  EVERLEAF_READ_ONLY,
+  EVERLEAF_IO_ERROR,
+  EVERLEAF_CORRUPT,
+  EVERLEAF_TOO_MANY_THREADS,
+  EVERLEAF_NOT_EMPTY,
+  EVERLEAF_NOT_ASCENDING,
+  EVERLEAF_VALUE_TOO_LONG,
+  EVERLEAF_BATCH_TOO_LARGE,
+  EVERLEAF_DIFFERS,
+  EVERLEAF_DROPPED,
+  /* Of this face. */
+  EVERLEAF_BUFFER_TOO_SMALL = 64,
+  EVERLEAF_BAD_CALL, /* a NULL or a number that is not allowed there */
+  /* What opening, checking and other rare calls answer: everleaf_message() says more. */
+  EVERLEAF_NOT_A_POOL = 128,
+  EVERLEAF_EMPTY_FILE,
+  EVERLEAF_TRUNCATED,
+  EVERLEAF_CORRUPT_POOL,
+  EVERLEAF_NEWER_VERSION,
+  EVERLEAF_OTHER_ENDIANNESS,
+  EVERLEAF_WRONG_TREE,
+  EVERLEAF_WRONG_KEY_TYPE,
+  EVERLEAF_UNKNOWN_TREE,
+  EVERLEAF_UNKNOWN_OPTION,
+  EVERLEAF_BAD_OPTION,
+  EVERLEAF_BAD_ARGUMENT,
+  EVERLEAF_LOCKED,
+  EVERLEAF_LOCKED_HERE,
+  EVERLEAF_ALREADY_THERE,
+  EVERLEAF_NOT_FOUND,
+  EVERLEAF_PERMISSION,
+  EVERLEAF_NO_SPACE,
+  EVERLEAF_IO,
+  EVERLEAF_DOMAIN_TOO_STRONG,
+  EVERLEAF_POOL_READ_ONLY
+};
+const char* everleaf_strerror(int code);
+const char* everleaf_message(void); /* until the next such code of this thread */
+
+/* --- Stores --- */
+enum {
+  EVERLEAF_OPEN_OR_CREATE = 0,
+  EVERLEAF_CREATE = 1,
+  EVERLEAF_OPEN = 2,
+  EVERLEAF_OPEN_READ_ONLY = 3
+};
+enum { EVERLEAF_ANY = 0, EVERLEAF_BUFFERED = 1, EVERLEAF_STRICT = 2 };
+typedef struct everleaf_options {
+  int mode;
+  int durability;     /* EVERLEAF_ANY: what an existing store has; buffered for a new one */
+  uint64_t epoch_ns;  /* length of an epoch of a buffered store */
+  uint64_t max_bytes; /* cap on the file's size; 0: none */
+} everleaf_options;
+void everleaf_default_options(everleaf_options* options);
+/* options: NULL for the defaults. */
+int everleaf_open(const char* path, const everleaf_options* options, everleaf_store** store);
+int everleaf_open_in_memory(const everleaf_options* options, everleaf_store** store);
+/* The code is of the close itself if no other handle is left. */
+int everleaf_close(everleaf_store* store);
+int everleaf_sync(everleaf_store* store);
+int everleaf_backup(everleaf_store* store, const char* path);
+/* `problem`, if not NULL, is called with each sentence; `count`, if not NULL, is their number. */
+int everleaf_check(everleaf_store* store, void (*problem)(void* context, const char* sentence),
+                   void* context, uint64_t* count);
+
+/* --- Tables --- */
+enum { EVERLEAF_KEYS_BYTES = 0, EVERLEAF_KEYS_U64 = 1 };
+/* Opens or creates. tree: NULL for the default. */
+int everleaf_table_open(everleaf_store* store, const char* name, int keys, const char* tree,
+                        everleaf_table** table);
+void everleaf_table_close(everleaf_table* table);
+int everleaf_table_drop(everleaf_store* store, const char* name);
+int everleaf_tables(everleaf_store* store,
+                    void (*visit)(void* context, const char* name, int keys, const char* tree),
+                    void* context);
+
+/* A key: bytes, or a number for tables of EVERLEAF_KEYS_U64. */
+typedef struct everleaf_key {
+  const void* data;
+  size_t size;
+  uint64_t number;
+} everleaf_key;
+static inline everleaf_key everleaf_key_of(const void* data, size_t size) {
+  everleaf_key key;
+  key.data = data;
+  key.size = size;
+  key.number = 0;
+  return key;
+}
+static inline everleaf_key everleaf_key_u64(uint64_t number) {
+  everleaf_key key;
+  key.data = NULL;
+  key.size = 0;
+  key.number = number;
+  return key;
+}
+
+int everleaf_put(everleaf_table* table, everleaf_key key, const void* value, size_t size);
+int everleaf_insert(everleaf_table* table, everleaf_key key, const void* value, size_t size);
+int everleaf_update(everleaf_table* table, everleaf_key key, const void* value, size_t size);
+int everleaf_erase(everleaf_table* table, everleaf_key key);
+/* expected, desired: NULL for "not there". */
+int everleaf_compare_and_set(everleaf_table* table, everleaf_key key, const void* expected,
+                             size_t expected_size, const void* desired, size_t desired_size);
+/* Copies the value; *size is its size, of EVERLEAF_BUFFER_TOO_SMALL, too. */
+int everleaf_get(everleaf_table* table, everleaf_key key, void* buffer, size_t capacity,
+                 size_t* size);
+/* The same into memory that everleaf_free() takes back. */
+int everleaf_get_copy(everleaf_table* table, everleaf_key key, void** value, size_t* size);
+void everleaf_free(void* value);
+int everleaf_contains(everleaf_table* table, everleaf_key key); /* 1 or 0 */
+uint64_t everleaf_count(everleaf_table* table);                 /* O(n) */
+
+/* --- Cursors: over from <= key < to; NULL: no bound. --- */
+int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const everleaf_key* to,
+                         everleaf_cursor** cursor);
+void everleaf_cursor_close(everleaf_cursor* cursor);
+/* EVERLEAF_ABSENT: there is no such place, and the cursor is nowhere. */
+int everleaf_cursor_first(everleaf_cursor* cursor);
+int everleaf_cursor_last(everleaf_cursor* cursor);
+int everleaf_cursor_seek(everleaf_cursor* cursor, everleaf_key key);
+int everleaf_cursor_seek_for_prev(everleaf_cursor* cursor, everleaf_key key);
+int everleaf_cursor_next(everleaf_cursor* cursor);
+int everleaf_cursor_prev(everleaf_cursor* cursor);
+/* Where it is; until it moves. */
+int everleaf_cursor_get(everleaf_cursor* cursor, everleaf_key* key, const void** value,
+                        size_t* size);
+
+/* --- Batches --- */
+int everleaf_batch_create(everleaf_batch** batch);
+void everleaf_batch_release(everleaf_batch* batch);
+int everleaf_batch_put(everleaf_batch* batch, everleaf_table* table, everleaf_key key,
+                       const void* value, size_t size);
+int everleaf_batch_erase(everleaf_batch* batch, everleaf_table* table, everleaf_key key);
+void everleaf_batch_clear(everleaf_batch* batch);
+int everleaf_apply(everleaf_store* store, everleaf_batch* batch);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

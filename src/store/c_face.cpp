@@ -1,0 +1,405 @@
+// everleaf.h over store.hpp. No exception leaves it.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <variant>
+
+#include <everleaf/everleaf.h>
+#include <everleaf/store.hpp>
+
+using everleaf::Bytes;
+using everleaf::Code;
+using everleaf::Cursor;
+using everleaf::Outcome;
+using everleaf::Table;
+
+struct everleaf_store {
+  everleaf::Store store;
+};
+struct everleaf_table {
+  std::variant<Table<Bytes>, Table<std::uint64_t>> any;
+};
+struct everleaf_cursor {
+  std::variant<Cursor<Bytes>, Cursor<std::uint64_t>> any;
+};
+struct everleaf_batch {
+  everleaf::Batch batch;
+};
+
+namespace {
+
+constexpr int kFirstCode = EVERLEAF_NOT_A_POOL;
+static_assert(static_cast<int>(Outcome::exists) == EVERLEAF_EXISTS &&
+              static_cast<int>(Outcome::not_ascending) == EVERLEAF_NOT_ASCENDING &&
+              static_cast<int>(Outcome::dropped) == EVERLEAF_DROPPED);
+static_assert(static_cast<int>(Code::not_a_pool) == 0 &&
+              static_cast<int>(Code::wrong_tree) + kFirstCode == EVERLEAF_WRONG_TREE &&
+              static_cast<int>(Code::locked) + kFirstCode == EVERLEAF_LOCKED &&
+              static_cast<int>(Code::read_only) + kFirstCode == EVERLEAF_POOL_READ_ONLY);
+
+// No destructor: threads may end after the library is gone.
+thread_local std::array<char, 512> message{};
+
+int code_of(Outcome outcome) {
+  return static_cast<int>(outcome);
+}
+int code_of(const everleaf::Error& error) {
+  const std::size_t size = std::min(error.message.size(), message.size() - 1);
+  std::memcpy(message.data(), error.message.data(), size);
+  message[size] = 0;
+  return static_cast<int>(error.code) + kFirstCode;
+}
+template <class T>
+int code_of(const everleaf::Result<T>& result) {
+  return result ? EVERLEAF_OK : code_of(result.error());
+}
+
+// Memory is out, or the system gives no lock or thread.
+template <class Call>
+int guarded(Call call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return EVERLEAF_OUT_OF_SPACE;
+  } catch (const std::exception& error) {
+    return code_of(everleaf::Error{Code::io, error.what()});
+  }
+}
+
+Bytes bytes_of(const void* data, std::size_t size) {
+  return {static_cast<const char*>(data), size};
+}
+template <class K>
+K key_of(const everleaf_key& key) {
+  if constexpr (std::same_as<K, Bytes>) {
+    return bytes_of(key.data, key.size);
+  } else {
+    return key.number;
+  }
+}
+template <class T>
+struct KeyOf;
+template <class K>
+struct KeyOf<Table<K>> {
+  using type = K;
+};
+template <class K>
+struct KeyOf<Cursor<K>> {
+  using type = K;
+};
+
+// call(table or cursor, key)
+template <class Handle, class Call>
+int with_key(Handle* handle, const everleaf_key& key, Call call) {
+  if (handle == nullptr || (key.data == nullptr && key.size != 0)) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    return std::visit(
+        [&]<class T>(T& any) { return call(any, key_of<typename KeyOf<T>::type>(key)); },
+        handle->any);
+  });
+}
+
+bool is_value(const void* value, std::size_t size) {
+  return value != nullptr || size == 0;
+}
+
+everleaf::Result<everleaf::StoreOptions> options_of(const everleaf_options* from) {
+  everleaf::StoreOptions options;
+  if (from == nullptr) return options;
+  if (from->mode < EVERLEAF_OPEN_OR_CREATE || from->mode > EVERLEAF_OPEN_READ_ONLY ||
+      from->durability < EVERLEAF_ANY || from->durability > EVERLEAF_STRICT) {
+    return std::unexpected(everleaf::Error{Code::bad_argument, "there is no such mode"});
+  }
+  constexpr std::array kModes{everleaf::Mode::open_or_create, everleaf::Mode::create,
+                              everleaf::Mode::open, everleaf::Mode::read_only};
+  options.pool.mode = kModes[static_cast<std::size_t>(from->mode)];
+  options.pool.epoch_length = std::chrono::nanoseconds(from->epoch_ns);
+  options.pool.max_bytes = from->max_bytes;
+  if (from->durability == EVERLEAF_BUFFERED) options.durability = everleaf::Durability::buffered;
+  if (from->durability == EVERLEAF_STRICT) options.durability = everleaf::Durability::strict;
+  return options;
+}
+
+int hand_out(everleaf::Result<everleaf::Store> opened, everleaf_store** store) {
+  if (!opened) return code_of(opened.error());
+  *store = new everleaf_store{std::move(*opened)};
+  return EVERLEAF_OK;
+}
+
+template <class K>
+int open_table(everleaf::Store& store, const char* name, const char* tree, everleaf_table** table) {
+  auto opened = store.table<K>(name, tree == nullptr ? "" : tree);
+  if (!opened) return code_of(opened.error());
+  *table = new everleaf_table{std::move(*opened)};
+  return EVERLEAF_OK;
+}
+
+template <class Move>
+int move(everleaf_cursor* cursor, Move go) {
+  if (cursor == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    return std::visit(
+        [&](auto& any) {
+          if (go(any)) return static_cast<int>(EVERLEAF_OK);
+          const Outcome outcome = any.outcome();
+          return outcome == Outcome::done ? static_cast<int>(EVERLEAF_ABSENT) : code_of(outcome);
+        },
+        cursor->any);
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* everleaf_strerror(int code) {
+  if (code == EVERLEAF_BUFFER_TOO_SMALL) return "buffer too small";
+  if (code == EVERLEAF_BAD_CALL) return "bad call";
+  if (code >= 0 && code <= EVERLEAF_DROPPED) {
+    return everleaf::to_string(static_cast<Outcome>(code)).data();
+  }
+  if (code >= kFirstCode && code <= EVERLEAF_POOL_READ_ONLY) {
+    return everleaf::to_string(static_cast<Code>(code - kFirstCode)).data();
+  }
+  return "unknown code";
+}
+const char* everleaf_message(void) {
+  return message.data();
+}
+
+void everleaf_default_options(everleaf_options* options) {
+  if (options == nullptr) return;
+  const everleaf::PoolOptions defaults;
+  *options = {EVERLEAF_OPEN_OR_CREATE, EVERLEAF_ANY,
+              static_cast<std::uint64_t>(defaults.epoch_length.count()), defaults.max_bytes};
+}
+int everleaf_open(const char* path, const everleaf_options* options, everleaf_store** store) {
+  if (path == nullptr || store == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    const auto with = options_of(options);
+    return with ? hand_out(everleaf::Store::open(path, *with), store) : code_of(with.error());
+  });
+}
+int everleaf_open_in_memory(const everleaf_options* options, everleaf_store** store) {
+  if (store == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    const auto with = options_of(options);
+    return with ? hand_out(everleaf::Store::anonymous(*with), store) : code_of(with.error());
+  });
+}
+int everleaf_close(everleaf_store* store) {
+  if (store == nullptr) return EVERLEAF_OK;
+  const std::unique_ptr<everleaf_store> last(store);
+  return guarded([&] { return code_of(last->store.close()); });
+}
+int everleaf_sync(everleaf_store* store) {
+  if (store == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] { return code_of(store->store.sync()); });
+}
+int everleaf_backup(everleaf_store* store, const char* path) {
+  if (store == nullptr || path == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] { return code_of(store->store.backup(path)); });
+}
+int everleaf_check(everleaf_store* store, void (*problem)(void* context, const char* sentence),
+                   void* context, uint64_t* count) {
+  if (store == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    const auto report = store->store.check();
+    if (!report) return code_of(report.error());
+    if (count != nullptr) *count = report->problems.size();
+    for (const std::string& one : report->problems) {
+      if (problem != nullptr) problem(context, one.c_str());
+    }
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+
+int everleaf_table_open(everleaf_store* store, const char* name, int keys, const char* tree,
+                        everleaf_table** table) {
+  if (store == nullptr || name == nullptr || table == nullptr) return EVERLEAF_BAD_CALL;
+  if (keys != EVERLEAF_KEYS_BYTES && keys != EVERLEAF_KEYS_U64) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    return keys == EVERLEAF_KEYS_U64 ? open_table<std::uint64_t>(store->store, name, tree, table)
+                                     : open_table<Bytes>(store->store, name, tree, table);
+  });
+}
+void everleaf_table_close(everleaf_table* table) {
+  delete table;
+}
+int everleaf_table_drop(everleaf_store* store, const char* name) {
+  if (store == nullptr || name == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] { return code_of(store->store.drop_table(name)); });
+}
+int everleaf_tables(everleaf_store* store,
+                    void (*visit)(void* context, const char* name, int keys, const char* tree),
+                    void* context) {
+  if (store == nullptr || visit == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    const auto all = store->store.tables();
+    if (!all) return code_of(all.error());
+    for (const auto& one : *all) {
+      visit(context, one.name.c_str(),
+            one.key_type == everleaf::KeyType::u64 ? EVERLEAF_KEYS_U64 : EVERLEAF_KEYS_BYTES,
+            one.spec.c_str());
+    }
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+
+int everleaf_put(everleaf_table* table, everleaf_key key, const void* value, size_t size) {
+  if (!is_value(value, size)) return EVERLEAF_BAD_CALL;
+  return with_key(table, key,
+                  [&](auto& t, auto k) { return code_of(t.put(k, bytes_of(value, size))); });
+}
+int everleaf_insert(everleaf_table* table, everleaf_key key, const void* value, size_t size) {
+  if (!is_value(value, size)) return EVERLEAF_BAD_CALL;
+  return with_key(table, key,
+                  [&](auto& t, auto k) { return code_of(t.insert(k, bytes_of(value, size))); });
+}
+int everleaf_update(everleaf_table* table, everleaf_key key, const void* value, size_t size) {
+  if (!is_value(value, size)) return EVERLEAF_BAD_CALL;
+  return with_key(table, key,
+                  [&](auto& t, auto k) { return code_of(t.update(k, bytes_of(value, size))); });
+}
+int everleaf_erase(everleaf_table* table, everleaf_key key) {
+  return with_key(table, key, [](auto& t, auto k) { return code_of(t.erase(k)); });
+}
+int everleaf_compare_and_set(everleaf_table* table, everleaf_key key, const void* expected,
+                             size_t expected_size, const void* desired, size_t desired_size) {
+  const auto value = [](const void* data, std::size_t size) {
+    return data == nullptr ? std::nullopt : std::optional(bytes_of(data, size));
+  };
+  return with_key(table, key, [&](auto& t, auto k) {
+    return code_of(
+        t.compare_and_set(k, value(expected, expected_size), value(desired, desired_size)));
+  });
+}
+
+int everleaf_get(everleaf_table* table, everleaf_key key, void* buffer, size_t capacity,
+                 size_t* size) {
+  if (size == nullptr || !is_value(buffer, capacity)) return EVERLEAF_BAD_CALL;
+  return with_key(table, key, [&](auto& t, auto k) {
+    const everleaf::View view = t.get_view(k);
+    if (!view) return code_of(view.outcome());
+    *size = (*view).size();
+    if (*size > capacity) return static_cast<int>(EVERLEAF_BUFFER_TOO_SMALL);
+    if (*size != 0) std::memcpy(buffer, (*view).data(), *size);
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+int everleaf_get_copy(everleaf_table* table, everleaf_key key, void** value, size_t* size) {
+  if (value == nullptr || size == nullptr) return EVERLEAF_BAD_CALL;
+  return with_key(table, key, [&](auto& t, auto k) {
+    const everleaf::View view = t.get_view(k);
+    if (!view) return code_of(view.outcome());
+    *size = (*view).size();
+    *value = std::malloc(std::max<std::size_t>(*size, 1));
+    if (*value == nullptr) return static_cast<int>(EVERLEAF_OUT_OF_SPACE);
+    if (*size != 0) std::memcpy(*value, (*view).data(), *size);
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+void everleaf_free(void* value) {
+  std::free(value);
+}
+int everleaf_contains(everleaf_table* table, everleaf_key key) {
+  return with_key(table, key, [](auto& t, auto k) { return t.contains(k) ? 1 : 0; }) == 1 ? 1 : 0;
+}
+uint64_t everleaf_count(everleaf_table* table) {
+  if (table == nullptr) return 0;
+  return std::visit([](const auto& t) { return t.count(); }, table->any);
+}
+
+int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const everleaf_key* to,
+                         everleaf_cursor** cursor) {
+  if (table == nullptr || cursor == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    std::visit(
+        [&]<class K>(const Table<K>& t) {
+          const auto bound = [](const everleaf_key* key) {
+            return key == nullptr ? std::nullopt : std::optional(key_of<K>(*key));
+          };
+          *cursor = new everleaf_cursor{t.cursor(bound(from), bound(to))};
+        },
+        table->any);
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+void everleaf_cursor_close(everleaf_cursor* cursor) {
+  delete cursor;
+}
+int everleaf_cursor_first(everleaf_cursor* cursor) {
+  return move(cursor, [](auto& any) { return any.first(); });
+}
+int everleaf_cursor_last(everleaf_cursor* cursor) {
+  return move(cursor, [](auto& any) { return any.last(); });
+}
+int everleaf_cursor_seek(everleaf_cursor* cursor, everleaf_key key) {
+  return move(cursor, [&]<class K>(Cursor<K>& any) { return any.seek(key_of<K>(key)); });
+}
+int everleaf_cursor_seek_for_prev(everleaf_cursor* cursor, everleaf_key key) {
+  return move(cursor, [&]<class K>(Cursor<K>& any) { return any.seek_for_prev(key_of<K>(key)); });
+}
+int everleaf_cursor_next(everleaf_cursor* cursor) {
+  return move(cursor, [](auto& any) { return any.next(); });
+}
+int everleaf_cursor_prev(everleaf_cursor* cursor) {
+  return move(cursor, [](auto& any) { return any.prev(); });
+}
+int everleaf_cursor_get(everleaf_cursor* cursor, everleaf_key* key, const void** value,
+                        size_t* size) {
+  if (cursor == nullptr) return EVERLEAF_BAD_CALL;
+  return std::visit(
+      [&]<class K>(const Cursor<K>& any) {
+        if (!any.valid()) return static_cast<int>(EVERLEAF_ABSENT);
+        if (key != nullptr) {
+          if constexpr (std::same_as<K, Bytes>) {
+            *key = everleaf_key_of(any.key().data(), any.key().size());
+          } else {
+            *key = everleaf_key_u64(any.key());
+          }
+        }
+        if (value != nullptr) *value = any.value().data();
+        if (size != nullptr) *size = any.value().size();
+        return static_cast<int>(EVERLEAF_OK);
+      },
+      cursor->any);
+}
+
+int everleaf_batch_create(everleaf_batch** batch) {
+  if (batch == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    *batch = new everleaf_batch;
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+void everleaf_batch_release(everleaf_batch* batch) {
+  delete batch;
+}
+int everleaf_batch_put(everleaf_batch* batch, everleaf_table* table, everleaf_key key,
+                       const void* value, size_t size) {
+  if (batch == nullptr || !is_value(value, size)) return EVERLEAF_BAD_CALL;
+  return with_key(table, key, [&]<class K>(Table<K>& t, K k) {
+    batch->batch.put<K>(t, k, bytes_of(value, size));
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+int everleaf_batch_erase(everleaf_batch* batch, everleaf_table* table, everleaf_key key) {
+  if (batch == nullptr) return EVERLEAF_BAD_CALL;
+  return with_key(table, key, [&]<class K>(Table<K>& t, K k) {
+    batch->batch.erase<K>(t, k);
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+void everleaf_batch_clear(everleaf_batch* batch) {
+  if (batch != nullptr) batch->batch.clear();
+}
+int everleaf_apply(everleaf_store* store, everleaf_batch* batch) {
+  if (store == nullptr || batch == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] { return code_of(store->store.apply(batch->batch)); });
+}
+
+}  // extern "C"

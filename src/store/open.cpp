@@ -1,0 +1,369 @@
+// Opening, closing, and memory for records. Persist steps S4 to S6 of README.md.
+#include <algorithm>
+#include <new>
+#include <string>
+
+#include "base/stopwatch.hpp"
+#include "store/state.hpp"
+
+namespace everleaf::store {
+namespace {
+
+constexpr Word kStrict = 1;
+constexpr Word kBuffered = 2;
+
+std::unexpected<Error> corrupt(const std::string& what) {
+  return std::unexpected(Error{Code::corrupt, what});
+}
+std::unexpected<Error> write_back_failed() {
+  return std::unexpected(Error{Code::io, "a write-back failed; the store takes no more writes"});
+}
+
+}  // namespace
+
+State::State(Pool pool)
+    : pool_(std::move(pool)),
+      base_(PoolAccess::state(pool_)),
+      grace_([this](std::uint64_t item) { recycle(item); }),
+      latches_(std::make_unique<Latch[]>(std::size_t{1} << base::kKeyStripeBits)) {}
+
+State::~State() {
+  if (!finished_) (void)finish();
+  stop_reclaiming();
+  // A batch may have them still.
+  for (const auto& [name, table] : tables_) table->dropped.store(true, std::memory_order_seq_cst);
+  tables_.clear();
+  graves_.clear();
+}
+
+// Records are aligned to 16; an odd item is a grave's.
+void State::recycle(std::uint64_t item) {
+  if ((item & 1) != 0) {
+    const base::MutexGuard guard(burying_);
+    buried_.push_back(item / 2);
+    return;
+  }
+  space_->free(item);
+  pending_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Result<std::shared_ptr<State>> State::start(Pool pool, std::optional<Durability> durability) {
+  const std::uint64_t started = base::now_ns();
+  try {
+    auto state = std::make_shared<State>(std::move(pool));
+    const bool there = pmem::load(state->medium().at<Word>(pmem::kStoreAt)) != 0;
+    if (!there && state->read_only()) {
+      return std::unexpected(Error{Code::not_found, "there is no store in this read-only pool"});
+    }
+    Result<void> opened;
+    if (!there) opened = state->create(durability.value_or(Durability::buffered));
+    if (opened) opened = state->open(durability);
+    if (!opened) return std::unexpected(opened.error());
+    state->finished_ = false;
+    state->open_ns_ = base::now_ns() - started;
+    return state;
+  } catch (const std::bad_alloc&) {
+    return std::unexpected(Error{Code::out_of_space, "no memory to open the store"});
+  }
+}
+
+// S4: root block and first extent are covered by the redo record that names them.
+Result<void> State::create(Durability durability) {
+  if (auto marked = base_.file().mark_store(); !marked) return marked;
+  alloc::Heap& heap = base_.heap();
+  tree::Reserved root_block(heap);
+  tree::Reserved extent(heap);
+  alloc::Redo record;
+  if (!root_block.get(sizeof(pmem::StoreRoot)) || !extent.get(epoch::Space::kFirstExtentBytes)) {
+    if (medium().failed()) return write_back_failed();
+    return std::unexpected(Error{Code::out_of_space, "no space for a store"});
+  }
+  if (!heap.activate(record, root_block.block()) || !heap.activate(record, extent.block())) {
+    return corrupt("the heap is damaged: restore the pool from a copy");
+  }
+  auto* const words = medium().at<Word>(root_block.block());
+  for (std::size_t i = 0; i < sizeof(pmem::StoreRoot) / sizeof(Word); ++i) {
+    medium().store(words + i, 0, 0);
+  }
+  auto* const made = medium().at<pmem::StoreRoot>(root_block.block());
+  medium().store(&made->kind, durability == Durability::strict ? kStrict : kBuffered);
+  medium().store(made->extents[0].data(), extent.block());
+  medium().store(made->extents[0].data() + 1, epoch::Space::kFirstExtentBytes);
+  medium().flush(made, sizeof *made);
+  record.cover(root_block.block(), sizeof *made);
+  record.store(pmem::kStoreAt, root_block.block());
+  const Outcome outcome = base_.redo().commit(record);
+  root_block.settle(outcome);
+  extent.settle(outcome);
+  if (outcome == Outcome::done) return {};
+  if (outcome == Outcome::io_error) return write_back_failed();
+  return corrupt("the heap is damaged: restore the pool from a copy");
+}
+
+Result<void> State::open(std::optional<Durability> durability) {
+  const Offset at = pmem::load(medium().at<Word>(pmem::kStoreAt));
+  if (at % pmem::kLine != 0 || base_.heap().allocated_bytes(at) < sizeof(pmem::StoreRoot)) {
+    return corrupt("there is no root block of a store at offset " + std::to_string(at));
+  }
+  const Word kind = pmem::load(&root().kind);
+  if (kind != kStrict && kind != kBuffered) {
+    return corrupt("the store's root block at offset " + std::to_string(at) + " is damaged");
+  }
+  durability_ = kind == kStrict ? Durability::strict : Durability::buffered;
+  if (durability && *durability != durability_) {
+    return std::unexpected(
+        Error{Code::wrong_tree, "the store is " + std::string(to_string(durability_)) + ", not " +
+                                    std::string(to_string(*durability))});
+  }
+  space_ = std::make_unique<epoch::Space>(medium(), base_.heap(), base_.redo(),
+                                          at + offsetof(pmem::StoreRoot, extents),
+                                          std::tuple_size_v<decltype(root().extents)>);
+  if (space_->open() != Outcome::done) {
+    return corrupt("impossible extents in the store's root block at offset " + std::to_string(at));
+  }
+  if (auto finished = finish_drop(true); !finished) return finished;
+  if (auto opened = open_tables(); !opened) return opened;
+  if (auto recovered = recover_batch(); !recovered) return recovered;
+  if (read_only()) return {};
+  from_image_ = load_image();
+  if (auto dropped = drop_image(); !dropped) return dropped;
+  if (!from_image_) {
+    if (auto found = find_records(); !found) return found;
+  }
+  start_reclaiming();
+  return {};
+}
+
+Result<void> State::open_tables() {
+  const auto all = base_.indexes();
+  if (!all) return std::unexpected(all.error());
+  for (const IndexInfo& info : *all) {
+    if (!info.table) continue;
+    auto opened = open_table(info);
+    // What a read-only store cannot read is no reason to keep the rest from its reader.
+    if (!opened && !read_only()) {
+      return std::unexpected(
+          Error{opened.error().code, "table '" + info.name + "': " + opened.error().message});
+    }
+  }
+  return {};
+}
+
+Result<void> State::open_table(const IndexInfo& info) {
+  if (info.key_type == KeyType::u64) {
+    if (auto table = load<std::uint64_t>(info.name, {}); !table) {
+      return std::unexpected(table.error());
+    }
+  } else if (auto table = load<Bytes>(info.name, {}); !table) {
+    return std::unexpected(table.error());
+  }
+  return {};
+}
+
+// The clock comes with the first buffered table.
+void State::start_reclaiming() {
+  if (!buffered() || read_only() || epochs() != nullptr) return;
+  epoch::Epochs* const epochs = base_.epochs();
+  if (epochs == nullptr) return;
+  listener_ = epochs->listen([this] { reclaim(); });
+  epochs_.store(epochs, std::memory_order_release);
+}
+
+void State::stop_reclaiming() {
+  if (listener_ != 0) epochs()->forget(std::exchange(listener_, 0));
+}
+
+// After each step of the clock.
+void State::reclaim() {
+  {
+    const alloc::Grace::Pin pin(grace_);
+    if (pin.ok()) limbo_.release(base_.epochs()->durable(), grace_);
+  }
+  grace_.tidy();
+}
+
+// S6, A5: what no table names is free.
+Result<void> State::find_records() {
+  for (const auto& [name, table] : tables_) {
+    const Outcome outcome = table->for_each_word([this](Word word) {
+      const Record record = Record::of(word);
+      if (!record.inside(medium()) || !space_->claim(record.at, record.bytes())) {
+        damaged_.insert(word);
+      }
+      return true;
+    });
+    if (outcome != Outcome::done) {
+      return corrupt("table '" + name + "' cannot be walked (" + std::string(to_string(outcome)) +
+                     "): open the store read-only");
+    }
+  }
+  return {};
+}
+
+// --- Lists
+
+Offset State::write_list(std::span<const Word> words) {
+  const std::size_t bytes = sizeof(pmem::StoreList) + words.size_bytes();
+  Offset at = 0;
+  if (reserve(bytes, at) != Outcome::done) return 0;
+  auto* const list = medium().at<Word>(at);
+  for (std::size_t i = 0; i < words.size(); ++i) medium().store(list + 2 + i, words[i]);
+  medium().store(list + 1, words.size());
+  medium().store(list, XXH3_64bits(list + 1, bytes - sizeof(Word)));
+  if (medium().persist(list, bytes)) return at;
+  space_->free(at);
+  return 0;
+}
+
+// A list is durable before a word names it, so a torn one is a damaged one.
+bool State::read_list(Offset at, std::vector<Word>& words) const {
+  if (at < pmem::kHeapAt || at % 16 != 0 || !medium().contains(at, sizeof(pmem::StoreList))) {
+    return false;
+  }
+  const auto* const list = medium().at<Word>(at);
+  const Word count = pmem::load(list + 1);
+  if (count > medium().size() / sizeof(Word) ||
+      !medium().contains(at, sizeof(pmem::StoreList) + count * sizeof(Word))) {
+    return false;
+  }
+  words.assign(list + 2, list + 2 + count);
+  Word checksum = 0;
+  {
+    std::vector<Word> all{count};
+    all.insert(all.end(), words.begin(), words.end());
+    checksum = XXH3_64bits(all.data(), all.size() * sizeof(Word));
+  }
+  return checksum == pmem::load(list);
+}
+
+bool State::set_root(Word& word, Word value) {
+  medium().store(&word, value);
+  return medium().persist(&word, sizeof word);
+}
+
+// --- The image of what is in use (S5)
+
+// False: there is none, or it is damaged; everything is free.
+bool State::load_image() {
+  const Offset at = pmem::load(&root().image);
+  std::vector<Word> words;
+  if (at == 0 || !read_list(at, words)) return false;
+  if (space_->load(words)) return true;
+  (void)space_->open();  // it was done
+  return false;
+}
+
+// Durable before a table changes, or a crash would bring the image back (A7).
+Result<void> State::drop_image() {
+  if (pmem::load(&root().image) == 0 || set_root(root().image, 0)) return {};
+  return write_back_failed();
+}
+
+// All tables are durable, and nobody writes any more. Without space there is none.
+void State::write_image() {
+  const std::vector<Word> words = space_->save({});
+  const Offset at = write_list(words);
+  if (at != 0) (void)set_root(root().image, at);
+}
+
+Result<void> State::finish() {
+  if (finished_) return {};
+  finished_ = true;
+  if (read_only()) return {};
+  stop_reclaiming();
+  const bool synced = epochs() == nullptr || epochs()->sync() == Outcome::done;
+  if (synced && epochs() != nullptr) {
+    const alloc::Grace::Pin pin(grace_);
+    if (pin.ok()) limbo_.release(epochs()->durable(), grace_);
+  }
+  grace_.collect_all();
+  bury(true);
+  if (medium().failed() || !synced) return write_back_failed();
+  try {
+    if (pending_.load(std::memory_order_relaxed) == 0 && damaged_.empty()) write_image();
+  } catch (const std::bad_alloc&) {
+    // The next open walks the keys.
+  }
+  return {};
+}
+
+void State::abandon() {
+  finished_ = true;
+  stop_reclaiming();
+}
+
+// --- Memory
+
+Outcome State::admit() const {
+  if (read_only()) return Outcome::read_only;
+  if (medium().failed()) return Outcome::io_error;
+  return base::thread_slot() == base::kNoSlot ? Outcome::too_many_threads : Outcome::done;
+}
+
+Outcome State::reserve(std::size_t bytes, Offset& at) {
+  bool tidied = false;
+  bool waited = false;
+  while ((at = space_->reserve(bytes)) == 0) {
+    if (!tidied) {
+      // What waits for nothing but somebody who looks: two grace periods.
+      tidied = true;
+      grace_.tidy();
+      grace_.tidy();
+      continue;
+    }
+    const Outcome grown = space_->grow(bytes);
+    if (grown == Outcome::done) continue;
+    if (grown != Outcome::out_of_space || waited) return grown;
+    waited = true;
+    wait_for_space();
+  }
+  return Outcome::done;
+}
+
+// For what was given up and is neither durable nor without readers yet.
+void State::wait_for_space() {
+  if (epochs() != nullptr && epochs()->sync() != Outcome::done) return;
+  grace_.collect_all();
+}
+
+bool State::note(Offset at, std::size_t bytes) {
+  epoch::Epochs::Section section(*epochs());
+  const Offset first = at / pmem::kLine;
+  const Offset last = (at + bytes - 1) / pmem::kLine;
+  if (!section.make_room(last - first + 1)) return false;
+  for (Offset line = first; line <= last; ++line) section.note(medium().at(line * pmem::kLine));
+  return true;
+}
+
+void State::retire(Word word) noexcept {
+  const Record record = Record::of(word);
+  if (!damaged_.empty() && damaged_.contains(word)) return;
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  try {
+    if (buffered()) {
+      // The tree's write was of this epoch or the one before.
+      limbo_.add(record.at, epochs()->now());
+      return;
+    }
+  } catch (const std::bad_alloc&) {
+    return;  // lost until the keys are walked
+  }
+  const alloc::Grace::Pin pin(grace_);
+  if (pin.ok()) grace_.retire(record.at);
+}
+
+Result<StoreInfo> State::info() const {
+  StoreInfo info;
+  info.durability = durability_;
+  info.pool = pool_.info();
+  auto all = tables();
+  if (!all) return std::unexpected(all.error());
+  info.tables = std::move(*all);
+  info.record_bytes = space_->bytes_owned();
+  info.records = space_->blocks_in_use();
+  info.opened_from_image = from_image_;
+  info.open_ns = open_ns_;
+  return info;
+}
+
+}  // namespace everleaf::store

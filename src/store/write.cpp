@@ -1,0 +1,136 @@
+// Writes of one key: S1 to S3 of README.md.
+#include <new>
+
+#include "store/state.hpp"
+
+namespace everleaf::store {
+
+using detail::Write;
+
+Fresh::~Fresh() {
+  if (record_.at != 0) state_.space().free(record_.at);
+}
+
+// S1. In buffered stores the lines are noted in an epoch that begins no later than the tree's
+// write.
+Outcome Fresh::make(std::uint64_t hash, Bytes value, bool fence) {
+  Record record{0, value.size()};
+  if (const Outcome outcome = state_.reserve(record.bytes(), record.at); outcome != Outcome::done) {
+    return outcome;
+  }
+  record_ = record;
+  pmem::Medium& medium = state_.medium();
+  auto* const at = medium.at<Word>(record.at);
+  // The next record of this size often follows: its lines are here when it comes.
+  __builtin_prefetch(medium.at(record.at + record.bytes()), 1);
+  __builtin_prefetch(medium.at(record.at + record.bytes() + pmem::kLine), 1);
+  *at = checksum_of(hash, value);
+  if (!value.empty()) std::memcpy(at + 1, value.data(), value.size());
+  medium.count_written(record.bytes());
+  if (state_.buffered()) {
+    return state_.note(record.at, record.bytes()) ? Outcome::done : Outcome::out_of_space;
+  }
+  medium.flush(at, record.bytes());
+  // Before the tree's write: the word may reach the medium as soon as it is stored.
+  return !fence || medium.fence() ? Outcome::done : Outcome::io_error;
+}
+
+TableBase::TableBase(State& of, IndexInfo is)
+    : state(of), info(std::move(is)), seed(hash_of(0, Bytes(info.name))) {}
+
+template <class K>
+TableOf<K>::TableOf(State& of, IndexInfo is, detail::Tree<K>* tree)
+    : TableBase(of, std::move(is)), tree_(tree) {}
+
+template <class K>
+bool TableOf<K>::too_long(const OwnedAny& key) const {
+  if constexpr (std::same_as<K, Bytes>) return std::get<Owned>(key).size() > kMaxKeyBytes;
+  return false;
+}
+
+template <class K>
+Outcome TableOf<K>::put(K key, Bytes value, Rule rule) {
+  if (const Outcome admitted = state.admit(); admitted != Outcome::done) return admitted;
+  if (value.size() > kMaxValueBytes) return Outcome::value_too_long;
+  try {
+    const std::uint64_t hash = hash_of(seed, key);
+    Fresh fresh(state);
+    if (const Outcome made = fresh.make(hash, value); made != Outcome::done) return made;
+    const LatchGuard guard(state.latch(hash));
+    return put_latched(key, fresh, rule);
+  } catch (const std::bad_alloc&) {
+    return Outcome::out_of_space;
+  }
+}
+
+// S2: the tree's write is what makes it happen. S3: what it replaced is given up after it.
+template <class K>
+Outcome TableOf<K>::put_latched(K key, Fresh& fresh, Rule rule) {
+  if (dropped.load(std::memory_order_relaxed)) return Outcome::dropped;
+  if (rule != Rule::update) {
+    const Outcome inserted = tree_->write(key, fresh.word(), Write::insert);
+    if (inserted != Outcome::exists || rule == Rule::insert) {
+      fresh.settle(inserted);
+      if (inserted == Outcome::done) state.wrote(*this, key);
+      return inserted;
+    }
+  }
+  const Lookup old = tree_->find(key);
+  if (!old) return old.outcome;
+  const Outcome updated = fresh.settle(tree_->write(key, fresh.word(), Write::update));
+  if (updated != Outcome::done) return updated;
+  state.retire(*old);
+  state.wrote(*this, key);
+  return updated;
+}
+
+template <class K>
+Outcome TableOf<K>::erase_latched(K key) {
+  if (dropped.load(std::memory_order_relaxed)) return Outcome::dropped;
+  const Lookup old = tree_->find(key);
+  if (!old) return old.outcome;
+  const Outcome removed = tree_->write(key, 0, Write::remove);
+  if (removed != Outcome::done) return removed;
+  state.retire(*old);
+  state.wrote(*this, key);
+  return removed;
+}
+
+template <class K>
+Outcome TableOf<K>::erase(K key) {
+  if (const Outcome admitted = state.admit(); admitted != Outcome::done) return admitted;
+  const LatchGuard guard(state.latch(hash_of(seed, key)));
+  return erase_latched(key);
+}
+
+template <class K>
+Outcome TableOf<K>::compare_and_set(K key, std::optional<Bytes> expected,
+                                    std::optional<Bytes> desired) {
+  if (const Outcome admitted = state.admit(); admitted != Outcome::done) return admitted;
+  if (desired && desired->size() > kMaxValueBytes) return Outcome::value_too_long;
+  try {
+    const std::uint64_t hash = hash_of(seed, key);
+    Fresh fresh(state);
+    if (desired) {
+      if (const Outcome made = fresh.make(hash, *desired); made != Outcome::done) return made;
+    }
+    const LatchGuard guard(state.latch(hash));
+    {
+      const alloc::Grace::Pin pin(state.grace());
+      Bytes value;
+      const Outcome is = look(key, value);
+      if (is != Outcome::done && is != Outcome::absent) return is;
+      const bool fits = is == Outcome::done ? expected == value : !expected;
+      if (!fits) return Outcome::differs;
+    }
+    if (desired) return put_latched(key, fresh, expected ? Rule::update : Rule::insert);
+    return expected ? erase_latched(key) : Outcome::done;
+  } catch (const std::bad_alloc&) {
+    return Outcome::out_of_space;
+  }
+}
+
+template class TableOf<Bytes>;
+template class TableOf<std::uint64_t>;
+
+}  // namespace everleaf::store

@@ -1,0 +1,175 @@
+// A damaged file: an error, or answers of which no value is wrong. Never a crash, never a hang.
+#include <cstring>
+
+#include "pmem/format.hpp"
+#include "stores.hpp"
+
+namespace everleaf::test {
+namespace {
+
+class Damaged : public EveryStore {
+ protected:
+  void make(bool clean) {
+    auto store = Store::open(scratch_ / "s", small_store(GetParam())).value();
+    auto table = store.table("t").value();
+    auto numbers = store.table<std::uint64_t>("n").value();
+    for (std::uint64_t i = 0; i < 700; ++i) {
+      all_[Keys<Bytes>::nth(i)] = value_of(i, 2000);
+      ASSERT_EQ(table.put(Keys<Bytes>::nth(i), value_of(i, 2000)), Outcome::done);
+      ASSERT_EQ(numbers.put(i, value_of(i, 2000)), Outcome::done);
+    }
+    ASSERT_EQ(store.sync(), Outcome::done);
+    if (!clean) whole_ = read_bytes(scratch_ / "s");
+  }
+
+  // What can be read is right.
+  void read(Store& store) {
+    if (auto table = store.table("t")) {
+      for (const auto& [key, value] : content_of(*table)) {
+        const auto at = all_.find(key);
+        ASSERT_TRUE(at != all_.end() && at->second == value) << show(key);
+      }
+      for (const auto& [key, value] : all_) {
+        if (const View view = table->get_view(key)) {
+          ASSERT_EQ(*view, value);
+        }
+      }
+      auto cursor = table->cursor();
+      std::size_t steps = 0;
+      for (cursor.last(); cursor.valid() && steps < 10000; cursor.prev()) ++steps;
+    }
+    if (auto numbers = store.table<std::uint64_t>("n")) {
+      for (const auto& [key, value] : content_of(*numbers)) {
+        ASSERT_LT(key, 700U);
+        ASSERT_EQ(value, value_of(key, 2000));
+      }
+    }
+  }
+
+  void write(Store& store, Random& random) {
+    auto table = store.table("t");
+    if (!table) return;
+    Batch batch;
+    for (int i = 0; i < 60; ++i) {
+      const std::string key = Keys<Bytes>::nth(random.below(800));
+      const std::string value = value_of(random.word(), 3000);
+      if (i % 3 == 0) batch.put<Bytes>(*table, key, value);
+      if (i % 3 == 1 && table->put(key, value) == Outcome::done) {
+        ASSERT_EQ(table->get(key).value_or(""), value);
+      }
+      if (i % 3 == 2) (void)table->erase(key);
+    }
+    (void)store.apply(batch);
+    if (random.one_in(4)) (void)store.drop_table("t");
+  }
+
+  // `damage` is done to a copy of the whole file; then everything that a user does.
+  template <class F>
+  void rounds(std::size_t count, F&& damage) {
+    Random random(seed());
+    const auto path = scratch_ / "damaged";
+    for (std::size_t round = 0; round < count && !HasFatalFailure(); ++round) {
+      std::vector<std::byte> bytes = whole_;
+      damage(bytes, random);
+      write_bytes(path, bytes);
+      if (auto store = Store::open(path, small_store(GetParam(), Mode::read_only))) {
+        read(*store);
+        (void)store->check();
+      }
+      auto store = Store::open(path, small_store(GetParam()));
+      opened_ += store ? 1 : 0;
+      if (!store) continue;
+      read(*store);
+      (void)store->check();
+      write(*store, random);
+    }
+  }
+
+  Scratch scratch_;
+  Content all_;
+  std::vector<std::byte> whole_;
+  std::size_t opened_ = 0;
+};
+EVERLEAF_EVERY_STORE(Damaged);
+
+void overwrite(std::vector<std::byte>& bytes, std::size_t at, Random& random) {
+  switch (random.below(4)) {
+    case 0:
+      bytes[at] ^= static_cast<std::byte>(1U << random.below(8));
+      break;
+    case 1:
+      bytes[at] = static_cast<std::byte>(random.word());
+      break;
+    default: {
+      // A word: nothing, everything, a small number, a place in the file.
+      const std::uint64_t words[] = {0, ~std::uint64_t{0}, random.below(64),
+                                     random.below(bytes.size()) / 16 * 16, random.word()};
+      const std::uint64_t word = words[random.below(5)];
+      std::memcpy(bytes.data() + at / 8 * 8, &word, 8);
+    }
+  }
+}
+
+TEST_P(Damaged, Anywhere) {
+  make(true);
+  whole_ = read_bytes(scratch_ / "s");
+  rounds(scaled(150), [](std::vector<std::byte>& bytes, Random& random) {
+    for (std::uint64_t n = 1 + random.below(8); n != 0; --n) {
+      overwrite(bytes, random.below(bytes.size() - 8), random);
+    }
+  });
+  EXPECT_GT(opened_, 0U);
+}
+
+TEST_P(Damaged, AnywhereAfterACrash) {
+  make(false);
+  rounds(scaled(100), [](std::vector<std::byte>& bytes, Random& random) {
+    for (std::uint64_t n = 1 + random.below(4); n != 0; --n) {
+      overwrite(bytes, random.below(bytes.size() - 8), random);
+    }
+  });
+  EXPECT_GT(opened_, 0U);
+}
+
+// Root block, directory entries, the image: all of them words that lead somewhere.
+TEST_P(Damaged, WhereItHurts) {
+  make(true);
+  whole_ = read_bytes(scratch_ / "s");
+  pmem::Word root = 0;
+  std::memcpy(&root, whole_.data() + pmem::kStoreAt, sizeof root);
+  pmem::Word image = 0;
+  std::memcpy(&image, whole_.data() + root + offsetof(pmem::StoreRoot, image), sizeof image);
+  ASSERT_NE(image, 0U);
+  rounds(scaled(300), [=](std::vector<std::byte>& bytes, Random& random) {
+    const std::size_t places[] = {root + random.below(128), root + random.below(40),
+                                  image + random.below(256), pmem::kStoreAt,
+                                  pmem::kDirectoryAt + random.below(512)};
+    overwrite(bytes, places[random.below(5)], random);
+  });
+}
+
+TEST_P(Damaged, CheckNamesTheValue) {
+  make(true);
+  whole_ = read_bytes(scratch_ / "s");
+  std::uint64_t n = 0;
+  while (value_of(n, 2000).size() < 40) ++n;
+  const std::string key = Keys<Bytes>::nth(n);
+  const std::string& value = all_.at(key);
+  const auto* const text = reinterpret_cast<const char*>(whole_.data());
+  std::size_t found = 0;
+  for (Bytes file(text, whole_.size()); found < file.size(); ++found) {
+    found = file.find(value, found);
+    if (found == Bytes::npos) break;
+    whole_[found] ^= std::byte{1};
+  }
+  write_bytes(scratch_ / "damaged", whole_);
+  auto store = Store::open(scratch_ / "damaged", small_store(GetParam())).value();
+  EXPECT_EQ(store.table("t")->get(key).error(), Outcome::corrupt);
+  EXPECT_NE(unsound(store).find("does not fit its checksum at offset"), std::string::npos);
+  // It can be replaced.
+  EXPECT_EQ(store.table("t")->put(key, "new"), Outcome::done);
+  EXPECT_EQ(store.table("t")->get(key).value(), "new");
+}
+
+}  // namespace
+}  // namespace everleaf::test

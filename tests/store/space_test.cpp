@@ -1,0 +1,87 @@
+// Full stores: refusals that change nothing, and room again after what gives room.
+#include "stores.hpp"
+
+namespace everleaf::test {
+namespace {
+
+class Full : public EveryStore {
+ protected:
+  StoreOptions options(std::uint64_t bytes) const {
+    StoreOptions options = small_store(GetParam());
+    options.pool.max_bytes = bytes;
+    return options;
+  }
+  Scratch scratch_;
+};
+EVERLEAF_EVERY_STORE(Full);
+
+TEST_P(Full, RefusesAndServes) {
+  auto store = Store::open(scratch_ / "s", options(std::uint64_t{3} << 20)).value();
+  auto table = store.table("t").value();
+  Content all;
+  Outcome is = Outcome::done;
+  for (std::uint64_t i = 0; is == Outcome::done; ++i) {
+    const std::string key = std::to_string(i);
+    is = table.put(key, value_of(i, 3000));
+    if (is == Outcome::done) all[key] = value_of(i, 3000);
+    ASSERT_LT(i, 100000U);
+  }
+  EXPECT_EQ(is, Outcome::out_of_space);
+  EXPECT_GT(all.size(), 1000U);
+  EXPECT_EQ(content_of(table), all);
+  EXPECT_EQ(unsound(store), "");
+  // A batch that does not fit leaves nothing.
+  Batch large;
+  for (std::uint64_t i = 0; i < 2000; ++i) {
+    large.put<Bytes>(table, "large" + std::to_string(i), std::string(2000, 'l'));
+    large.put<Bytes>(table, std::to_string(i), "replaced");
+  }
+  EXPECT_EQ(store.apply(large), Outcome::out_of_space);
+  EXPECT_EQ(content_of(table), all);
+  EXPECT_EQ(unsound(store), "");
+  for (std::uint64_t i = 0; i < 600; ++i) {
+    if (all.erase(std::to_string(i)) != 0) {
+      ASSERT_EQ(table.erase(std::to_string(i)), Outcome::done);
+    }
+  }
+  // As much again as was erased, of the same kinds.
+  for (std::uint64_t i = 0; i < 400; ++i) {
+    all[std::to_string(i)] = value_of(i, 3000);
+    ASSERT_EQ(table.put(std::to_string(i), value_of(i, 3000)), Outcome::done) << i;
+  }
+  EXPECT_EQ(content_of(table), all);
+  table = Store::anonymous()->table("x").value();
+  store = Store::open(scratch_ / "other", options(0)).value();
+  store = Store::open(scratch_ / "s", options(0)).value();
+  EXPECT_EQ(content_of(store.table("t").value()), all);
+}
+
+// Overwrites for ever, in a store that cannot grow: what is given up is used again.
+TEST_P(Full, OverwritesReuseMemory) {
+  auto store = Store::open(scratch_ / "s", options(std::uint64_t{2} << 20)).value();
+  auto table = store.table("t").value();
+  for (std::uint64_t i = 0; i < scaled(20000); ++i) {
+    ASSERT_EQ(table.put(std::to_string(i % 50), std::string(1000 + i % 64, 'v')), Outcome::done);
+  }
+  EXPECT_EQ(unsound(store), "");
+  EXPECT_EQ(table.count(), 50U);
+}
+
+TEST_P(Full, LargeValues) {
+  auto store = Store::open(scratch_ / "s", options(std::uint64_t{48} << 20)).value();
+  auto table = store.table<std::uint64_t>("t").value();
+  const std::string large(std::size_t{5} << 20, 'l');
+  for (int round = 0; round < 12; ++round) {
+    ASSERT_EQ(table.put(0, large), Outcome::done);
+    ASSERT_EQ(table.put(static_cast<std::uint64_t>(round) + 1, "small"), Outcome::done);
+  }
+  const View view = table.get_view(0);
+  ASSERT_TRUE(view);
+  EXPECT_TRUE(*view == large);
+  EXPECT_EQ(table.put(1, std::string(std::size_t{100} << 20, 'x')), Outcome::out_of_space);
+  EXPECT_EQ(table.get(1).value(), "small");
+  EXPECT_EQ(unsound(store), "");
+}
+
+}  // namespace
+}  // namespace everleaf::test
