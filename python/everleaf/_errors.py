@@ -1,0 +1,89 @@
+"""What goes wrong, as exceptions: each has the library's `code`, and its sentence as message."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+
+class Error(Exception):
+    """Base of all: the store refused, and nothing was changed."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class CorruptError(Error):
+    """The file, a table or a value is damaged."""
+
+
+class SpaceError(Error):
+    """The disk, the cap or memory is full."""
+
+
+class TooLongError(Error, ValueError):
+    """A key, a value or a batch is longer than a store takes."""
+
+
+class LockedError(Error):
+    """Another process, or this one, has the store open already."""
+
+
+class ReadOnlyError(Error):
+    """A write to what was opened read-only."""
+
+
+class MissingError(Error, FileNotFoundError):
+    """There is no such file, or no such table."""
+
+
+class ExistsError(Error, FileExistsError):
+    """A file that was to be made is there."""
+
+
+class ClosedError(Error, ValueError):
+    """The store was closed, or the table dropped."""
+
+
+class ForkedError(Error, RuntimeError):
+    """The store was opened before fork(): open it again in the child."""
+
+
+_CLASSES: dict[str, type[Error]] = {
+    "corrupt": CorruptError,
+    "truncated": CorruptError,
+    "not a pool": CorruptError,
+    "empty file": CorruptError,
+    "out of space": SpaceError,
+    "key too long": TooLongError,
+    "value too long": TooLongError,
+    "batch too large": TooLongError,
+    "locked": LockedError,
+    "locked by this process": LockedError,
+    "read-only": ReadOnlyError,
+    "not found": MissingError,
+    "exists": ExistsError,
+    "closed": ClosedError,
+    "dropped": ClosedError,
+    "forked": ForkedError,
+}
+
+
+# Of outcomes, which have no sentence of their own.
+_SENTENCES = {
+    "out of space": "The disk or the cap is full, or memory is out; nothing was changed.",
+    "key too long": "The key is longer than a table takes.",
+    "value too long": "The value is longer than a table takes.",
+    "batch too large": "A batch takes 65536 operations and 64 MiB.",
+    "read-only": "The store was opened read-only.",
+    "I/O error": "A write-back failed, now or earlier: the store takes no more writes.",
+    "corrupt": "The table or the value is damaged: run check().",
+    "too many threads": "More threads use the store at once than it takes.",
+    "dropped": "The table was dropped.",
+}
+
+
+def raise_error(code: str, message: str) -> NoReturn:
+    """Raises the exception for a code of the library."""
+    sentence = _SENTENCES.get(code, message) if message == code else message
+    raise _CLASSES.get(code, Error)(code, sentence)

@@ -1,0 +1,424 @@
+"""The package as its users see it."""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import everleaf
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from sortedcontainers import SortedDict
+
+
+@pytest.fixture(params=["buffered", "strict"])
+def store(request, tmp_path):
+    with everleaf.open(tmp_path / "store", durability=request.param) as opened:
+        yield opened
+
+
+# --- Dictionaries ---
+
+
+def test_a_table_is_a_dictionary(store):
+    table = store.table("t")
+    assert len(table) == 0 and not table and list(table) == []
+    table[b"b"] = b"2"
+    table[b"a"] = bytearray(b"1")
+    table[b""] = memoryview(b"")
+    assert table[b"a"] == b"1" and table[b""] == b"" and table
+    assert list(table) == [b"", b"a", b"b"] and len(table) == 3
+    assert list(reversed(table)) == [b"b", b"a", b""]
+    assert b"a" in table and b"c" not in table
+    assert table.get(b"c") is None and table.get(b"c", 7) == 7
+    with pytest.raises(KeyError):
+        table[b"c"]
+    with pytest.raises(KeyError):
+        del table[b"c"]
+    assert table.setdefault(b"c", b"3") == b"3" and table.setdefault(b"c", b"4") == b"3"
+    assert table.pop(b"c") == b"3" and table.pop(b"c", None) is None
+    with pytest.raises(KeyError):
+        table.pop(b"c")
+    table.update({b"x": b"8", b"y": b"9"})
+    assert table.popitem() == (b"y", b"9") and table.popitem(last=False) == (b"", b"")
+    assert table == {b"a": b"1", b"b": b"2", b"x": b"8"}
+    assert dict(table) == {b"a": b"1", b"b": b"2", b"x": b"8"}
+    table.clear()
+    assert len(table) == 0
+    with pytest.raises(KeyError):
+        table.popitem()
+
+
+def test_keys_of_integers(store):
+    table = store.table("n", int)
+    for key in (2**64 - 1, 0, 5):
+        table[key] = str(key).encode()
+    assert list(table) == [0, 5, 2**64 - 1] and table[5] == b"5"
+    assert list(table[1:6].items()) == [(5, b"5")]
+    for key in (-1, 2**64):
+        with pytest.raises(OverflowError):
+            table[key] = b""
+    for key in (b"5", "5", 5.0, None):
+        with pytest.raises(TypeError):
+            table[key]
+
+
+def test_what_is_not_bytes_is_refused(store):
+    table = store.table("t")
+    for key in ("text", 1, None):
+        with pytest.raises(TypeError):
+            table[key] = b""
+        with pytest.raises(TypeError):
+            table[key]
+    with pytest.raises(TypeError):
+        table[b"k"] = "text"
+    assert len(table) == 0
+
+
+def test_conditional_writes(store):
+    table = store.table("t")
+    assert table.insert(b"k", b"1") and not table.insert(b"k", b"2")
+    assert table.replace(b"k", b"2") and not table.replace(b"l", b"2")
+    assert not table.compare_and_set(b"k", b"1", b"3") and table[b"k"] == b"2"
+    assert table.compare_and_set(b"k", b"2", b"3") and table[b"k"] == b"3"
+    assert table.compare_and_set(b"l", None, b"0") and not table.compare_and_set(b"l", None, b"1")
+    assert table.compare_and_set(b"l", b"0", None) and b"l" not in table
+    assert table.discard(b"k") and not table.discard(b"k")
+
+
+def test_values_come_into_a_buffer(store):
+    table = store.table("t")
+    table[b"k"] = b"0123456789"
+    buffer = bytearray(16)
+    assert table.get_into(b"k", buffer) == 10 and buffer[:10] == b"0123456789"
+    few = bytearray(4)
+    assert table.get_into(b"k", few) == 10 and few == b"0123"
+    assert table.get_into(b"l", few) is None
+    with pytest.raises(BufferError):
+        table.get_into(b"k", b"0123")  # it cannot be written to
+
+
+# --- Ranges ---
+
+
+def test_ranges(store):
+    table = store.table("t")
+    everything = SortedDict()
+    for i in range(1000):
+        key = b"%05d" % (i * 7919 % 1000)
+        table[key] = everything[key] = b"%d" % i
+    for start, stop in ((None, None), (b"00100", b"00900"), (b"00500", None), (None, b"00010"),
+                        (b"2", b"1"), (b"00128", b"00256")):
+        keys = [k for k in everything if (start is None or k >= start) and (stop is None or k < stop)]
+        part = table[start:stop]
+        assert list(part) == keys and list(part.keys()) == keys and len(part) == len(keys)
+        assert list(part.items()) == [(k, everything[k]) for k in keys]
+        assert list(part.values()) == [everything[k] for k in keys]
+        assert list(reversed(part)) == keys[::-1]
+        assert list(reversed(part.values())) == [everything[k] for k in reversed(keys)]
+        assert list(table.items(start, stop, reverse=True)) == [
+            (k, everything[k]) for k in reversed(keys)]
+        assert part.first() == ((keys[0], everything[keys[0]]) if keys else None)
+        assert part.last() == ((keys[-1], everything[keys[-1]]) if keys else None)
+        assert bool(part) == bool(keys)
+    part = table[b"00100":b"00200"]
+    assert b"00100" in part and b"00200" not in part and part[b"00150"] == everything[b"00150"]
+    with pytest.raises(KeyError):
+        part[b"00300"]
+    del table[b"00100":b"00200"]
+    assert not part and len(table) == 900
+    with pytest.raises(ValueError):
+        table[::2]
+
+
+def test_prefixes(store):
+    table = store.table("t")
+    for key in (b"a", b"ab", b"abc", b"abd", b"b", b"\xff", b"\xff\xff", b"a\xff", b"a\xffz"):
+        table[key] = key
+    for prefix in (b"", b"a", b"ab", b"a\xff", b"\xff", b"\xff\xff", b"zz"):
+        assert list(table.prefix(prefix)) == sorted(k for k in table if k.startswith(prefix))
+
+
+def test_iterators_live_with_writers(store):
+    table = store.table("n", int)
+    for key in range(0, 2000, 2):
+        table[key] = b""
+    seen = []
+    for key in table:
+        seen.append(key)
+        table.discard(max(key - 2, 1))  # behind it
+        table[key + 10001] = b""
+        if key > 5000:
+            break
+    assert [k for k in seen if k < 2000] == list(range(0, 2000, 2))
+
+
+class Model(RuleBasedStateMachine):
+    """A table beside sortedcontainers, closed and opened in between."""
+
+    def __init__(self):
+        super().__init__()
+        Model.number += 1
+        self.path = f"{Model.folder}/{Model.number}"
+        self.store = everleaf.open(self.path, "create", domain="process")
+        self.table = self.store.table("t")
+        self.model = SortedDict()
+
+    number = 0
+    folder = ""
+    keys = st.binary(max_size=3)
+
+    @rule(key=keys, value=st.binary(max_size=40))
+    def put(self, key, value):
+        self.table[key] = self.model[key] = value
+
+    @rule(key=keys)
+    def pop(self, key):
+        assert self.table.pop(key, None) == self.model.pop(key, None)
+
+    @rule(key=keys)
+    def get(self, key):
+        assert self.table.get(key) == self.model.get(key)
+
+    @rule(start=keys, stop=keys)
+    def walk(self, start, stop):
+        wanted = [(k, self.model[k]) for k in self.model.irange(start, stop, (True, False))]
+        assert list(self.table[start:stop].items()) == wanted
+        assert list(self.table.items(start, stop, reverse=True)) == wanted[::-1]
+
+    @rule(writes=st.lists(st.tuples(keys, st.one_of(st.none(), st.binary(max_size=9))), max_size=9))
+    def batch(self, writes):
+        with self.store.batch() as batch:
+            for key, value in writes:
+                if value is None:
+                    batch.erase(self.table, key)
+                    self.model.pop(key, None)
+                else:
+                    batch.put(self.table, key, value)
+                    self.model[key] = value
+
+    @rule()
+    def reopen(self):
+        self.store.close()
+        self.store = everleaf.open(self.path, "open", domain="process")
+        self.table = self.store.table("t")
+
+    @invariant()
+    def same(self):
+        assert len(self.table) == len(self.model)
+
+    def teardown(self):
+        assert list(self.table.items()) == list(self.model.items())
+        assert self.store.check() == []
+        self.store.close()
+        os.remove(self.path)
+
+
+def test_model(tmp_path):
+    Model.folder = str(tmp_path)
+    case = Model.TestCase
+    case.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+    case().runTest()
+
+
+# --- Stores ---
+
+
+def test_batches(store):
+    table, other = store.table("t"), store.table("n", int)
+    table[b"gone"] = b""
+    with store.batch() as batch:
+        batch.put(table, b"k", b"1")
+        batch.put(other, 7, b"2")
+        batch.erase(table, b"gone")
+        assert len(batch) == 3 and b"k" not in table
+    assert table == {b"k": b"1"} and other == {7: b"2"}
+    with pytest.raises(ZeroDivisionError):
+        with store.batch() as batch:
+            batch.put(table, b"k", b"3")
+            1 / 0
+    assert table[b"k"] == b"1"
+    with everleaf.memory() as stranger, store.batch() as batch:
+        with pytest.raises(ValueError):
+            batch.put(stranger.table("t"), b"k", b"")
+
+
+def test_what_was_put_is_there_again(tmp_path):
+    with everleaf.open(tmp_path / "s") as store:
+        store.table("t")[b"k"] = b"v"
+        store.table("n", int)[1] = b"w" * 100000
+    with everleaf.open(tmp_path / "s", "open") as store:
+        assert store.tables() == {"t": bytes, "n": int}
+        assert store.table("t") == {b"k": b"v"} and store.table("n", int)[1] == b"w" * 100000
+        with pytest.raises(everleaf.Error):
+            store.table("t", int)
+        store.drop_table("n")
+        assert store.tables() == {"t": bytes}
+        with pytest.raises(everleaf.MissingError):
+            store.drop_table("n")
+
+
+def test_errors(tmp_path):
+    path = tmp_path / "s"
+    with pytest.raises(everleaf.MissingError):
+        everleaf.open(path, "open")
+    store = everleaf.open(path)
+    table = store.table("t")
+    with pytest.raises(everleaf.LockedError):
+        everleaf.open(path)
+    with pytest.raises(everleaf.TooLongError):
+        table[b"k" * 65537] = b""
+    store.close()
+    store.close()
+    for use in (lambda: table[b"k"], lambda: len(table), lambda: list(table), store.sync,
+                lambda: store.table("t")):
+        with pytest.raises(everleaf.ClosedError):
+            use()
+    assert store.closed and "closed" in repr(store)
+    with pytest.raises(everleaf.ExistsError):
+        everleaf.open(path, "create")
+    with everleaf.open(path, "read_only") as reader:
+        with pytest.raises(everleaf.ReadOnlyError):
+            reader.table("t")[b"k"] = b""
+    text = tmp_path / "text"
+    text.write_bytes(b"no store at all, only text" * 1000)
+    with pytest.raises(everleaf.CorruptError) as caught:
+        everleaf.open(text)
+    assert caught.value.code == "not a pool" and isinstance(caught.value, everleaf.Error)
+    for wrong in ({"mode": "w"}, {"durability": "some"}, {"domain": "tape"}, {"epoch_seconds": 11}):
+        with pytest.raises(ValueError):
+            everleaf.open(tmp_path / "new", **wrong)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_full_store_refuses_and_stays_readable(tmp_path):
+    with everleaf.open(tmp_path / "s", max_bytes=4 << 20, epoch_seconds=0.001) as store:
+        table = store.table("t", int)
+        with pytest.raises(everleaf.SpaceError):
+            for i in range(100000):
+                table[i] = b"x" * 1000
+        assert len(table) > 100 and all(value == b"x" * 1000 for value in table.values())
+
+
+def test_backup_and_check(store, tmp_path):
+    table = store.table("t")
+    for i in range(1000):
+        table[b"%d" % i] = b"v%d" % i
+    store.backup(tmp_path / "copy")
+    table[b"later"] = b""
+    assert store.check() == []
+    with everleaf.open(tmp_path / "copy", "read_only") as copy:
+        assert len(copy.table("t")) == 1000 and copy.table("t")[b"7"] == b"v7"
+    info = store.info()
+    assert info["path"] == str(tmp_path / "store") and info["file_bytes"] > 0
+    assert table.stats()["keys"] == 1001
+    json.dumps([info, table.stats()])
+
+
+def test_threads_share_a_store(store):
+    table = store.table("n", int)
+    total = store.table("total")
+    total[b"n"] = b"0"
+
+    def work(first):
+        for i in range(first, 4000, 4):
+            table[i] = b"%d" % i
+        for _ in range(200):
+            while True:
+                now = total[b"n"]
+                if total.compare_and_set(b"n", now, b"%d" % (int(now) + 1)):
+                    break
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(table) == list(range(4000)) and total[b"n"] == b"800"
+
+
+def test_close_waits_for_other_threads(tmp_path):
+    store = everleaf.open(tmp_path / "s")
+    table = store.table("n", int)
+    done = []
+
+    def work():
+        try:
+            for i in range(10**9):
+                table[i] = b"x"
+                done.append(i)
+        except everleaf.ClosedError:
+            pass
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(done) < 1000:
+        pass
+    store.close()
+    for thread in threads:
+        thread.join()
+    with everleaf.open(tmp_path / "s") as again:
+        assert len(again.table("n", int)) == len(set(done))
+
+
+def test_a_child_of_fork_is_refused(store):
+    table = store.table("t")
+    table[b"k"] = b"v"
+    child = os.fork()
+    if child == 0:
+        try:
+            refused = 0
+            for use in (lambda: table[b"k"], lambda: list(table), store.sync, store.close,
+                        lambda: store.table("t"), lambda: table.__setitem__(b"k", b"w")):
+                try:
+                    use()
+                except everleaf.ForkedError:
+                    refused += 1
+            del table, store, use
+            gc.collect()
+            os._exit(refused)
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+    assert table[b"k"] == b"v"
+    table[b"k"] = b"w"
+    store.sync()
+    assert table[b"k"] == b"w"
+
+
+def test_nothing_that_was_synced_is_lost(tmp_path):
+    program = """
+import everleaf, sys
+store = everleaf.open(sys.argv[1])
+table = store.table("n", int)
+for i in range(10**9):
+    with store.batch() as batch:
+        batch.put(table, 2 * i, b"%d" % i)
+        batch.put(table, 2 * i + 1, b"%d" % i)
+    if i % 100 == 99:
+        store.sync()
+        print(i, flush=True)
+"""
+    path = str(tmp_path / "s")
+    process = subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE)
+    for line in process.stdout:
+        synced = int(line)
+        if synced >= 2000:
+            process.send_signal(signal.SIGKILL)
+            break
+    rest = process.stdout.read().split()
+    process.wait()
+    synced = int(rest[-1]) if rest else synced
+    with everleaf.open(path, "open") as store:
+        table = store.table("n", int)
+        keys = list(table)
+        assert keys == list(range(len(keys))) and len(keys) % 2 == 0
+        assert len(keys) >= 2 * (synced + 1)
+        assert all(value == b"%d" % (key // 2) for key, value in table.items())
+        assert store.check() == []
