@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench crash mutants lint format install
+.PHONY: help demo test python soak bench crash mutants lint format install
 
 # Compilers at once.
 JOBS ?= $(shell nproc)
@@ -35,9 +35,16 @@ test: ## Release, ASan+UBSan and TSan builds with their tests, lint, and the tes
 	@cmake --preset tsan
 	@cmake --build --preset tsan -j $(JOBS)
 	@$(CTEST) --test-dir build/tsan -L concurrent
-	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory python lint
 	@$(CTEST) --test-dir build/asan -L cli
 	@$(CTEST) --test-dir build/release -L cli
+
+python: ## Build the Python package for build/venv, check its types, run its tests
+	@scripts/bootstrap build python
+	@[[ -x build/venv/bin/python ]] || python3 -m venv build/venv
+	@build/venv/bin/pip install --quiet --disable-pip-version-check '.[test]'
+	@build/venv/bin/mypy
+	@build/venv/bin/python -m pytest -q
 
 soak: ## The scenarios again and again, each time with new random numbers (SOAK_BUDGET=600)
 	@scripts/bootstrap build test

@@ -222,7 +222,7 @@ class Model(RuleBasedStateMachine):
 def test_model(tmp_path):
     Model.folder = str(tmp_path)
     case = Model.TestCase
-    case.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+    case.settings = settings(max_examples=30, stateful_step_count=30, deadline=None, database=None)
     case().runTest()
 
 
