@@ -1,4 +1,4 @@
-# What python/src/module.cpp has; __init__.py gives it types.
+# What python/module.cpp has; __init__.py gives it types.
 from typing import Any
 
 Store: Any

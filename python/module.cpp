@@ -18,16 +18,15 @@
 #include <variant>
 #include <vector>
 
+#include <everleaf/store.hpp>
+
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
-
 #include <pthread.h>
-
-#include <everleaf/store.hpp>
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -93,8 +92,12 @@ class Buffer {
   Py_buffer view_{};
 };
 
-nb::bytes to_python(Bytes bytes) { return nb::bytes(bytes.data(), bytes.size()); }
-nb::int_ to_python(std::uint64_t number) { return nb::int_(number); }
+nb::bytes to_python(Bytes bytes) {
+  return nb::bytes(bytes.data(), bytes.size());
+}
+nb::int_ to_python(std::uint64_t number) {
+  return nb::int_(number);
+}
 
 // A key of a call.
 template <class K>
@@ -180,7 +183,8 @@ class Core {
   template <class K>
   everleaf::Result<std::size_t> open_table(const std::string& name, const std::string& spec) {
     const std::unique_lock guard(latch_);
-    if (!store_) return std::unexpected(everleaf::Error{Code::bad_argument, "The store is closed."});
+    if (!store_)
+      return std::unexpected(everleaf::Error{Code::bad_argument, "The store is closed."});
     auto table = store_->table<K>(name, spec);
     if (!table) return std::unexpected(std::move(table).error());
     auto& all = tables<K>();
@@ -317,8 +321,8 @@ class Table {
         there = reverse ? cursor.last() : cursor.first();
       }
       for (; there && found.size() < limit; there = reverse ? cursor.prev() : cursor.next()) {
-        found.emplace_back(Owned(cursor.key()), values ? std::string(cursor.value())
-                                                       : std::string());
+        found.emplace_back(Owned(cursor.key()),
+                           values ? std::string(cursor.value()) : std::string());
       }
       return cursor.outcome();
     });
@@ -466,8 +470,7 @@ class Store {
   }
   // (name, spec, "u64" or "bytes")
   nb::list tables() {
-    const auto all =
-        value_of(core_->with([](everleaf::Store& store) { return store.tables(); }));
+    const auto all = value_of(core_->with([](everleaf::Store& store) { return store.tables(); }));
     nb::list list;
     for (const everleaf::IndexInfo& one : all) {
       list.append(nb::make_tuple(one.name, one.spec, std::string(to_string(one.key_type))));
@@ -519,8 +522,7 @@ void bind_table(nb::module_& m, const char* name) {
       .def("insert", &T::insert, "key"_a, "value"_a)
       .def("update", &T::update, "key"_a, "value"_a)
       .def("erase", &T::erase, "key"_a)
-      .def("compare_and_set", &T::compare_and_set, "key"_a, "expected"_a.none(),
-           "desired"_a.none())
+      .def("compare_and_set", &T::compare_and_set, "key"_a, "expected"_a.none(), "desired"_a.none())
       .def("count", &T::count)
       .def("entries", &T::entries, "from_"_a.none(), "to"_a.none(), "after"_a.none(), "limit"_a,
            "reverse"_a, "values"_a)
