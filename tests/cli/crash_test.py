@@ -41,7 +41,7 @@ class Crash(unittest.TestCase):
         self.assertEqual(len([one for one in counts if one["paper"]]), 6)
         for one in counts:
             if one["paper"]:
-                self.assertEqual(one["measured"]["fences"], one["paper"]["fences"], one)
+                self.assertAlmostEqual(one["measured"]["fences"], one["paper"]["fences"], msg=one)
 
     def test_bad_usage(self):
         for arguments, words in ((["--index", "oak"], "there is no tree 'oak'"),
