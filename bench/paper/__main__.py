@@ -107,7 +107,7 @@ def settle(claim, place):
     checks = claim.judge(seen) if claim.judge else []
     figures = claim.show(seen) if claim.show else []
     share = place.least_cpu_share
-    if claim.counted or share is None or share >= lab.BUSY:
+    if claim.counted or share is None or share >= claim.least_share:
         return *judge.verdict(checks, claim.needs), checks, figures, False
     word, sentence = judge.verdict(judge.undecided(checks), claim.needs)
     sentence = f"the machine was too busy, {100 * share:.0f} % of the processor at worst; {sentence}"

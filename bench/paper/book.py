@@ -7,6 +7,8 @@ A module has ID, PAPER (what the paper prints) and any of
   NEEDS           what parts of the claim wait for, by name; without measure(): the whole claim
   CANNOT          why no machine like this one can tell
   COUNTED         True: its figures are counts and sizes, which a busy machine does not change
+  LEAST_SHARE     of the processors; below it nothing is decided (default: lab.BUSY). Tails of latencies
+                  hold whatever else ran
   NOTE            how what is run here differs from the paper's
 """
 
@@ -14,6 +16,7 @@ import importlib
 import pkgutil
 
 import claims
+import lab
 
 # All there are, in the order of the papers' publication and of their text.
 IDS = """
@@ -36,6 +39,7 @@ class Claim:
         self.needs = tuple(getattr(module, "NEEDS", ()))
         self.cannot = getattr(module, "CANNOT", "")
         self.counted = getattr(module, "COUNTED", False)
+        self.least_share = getattr(module, "LEAST_SHARE", lab.BUSY)
         self.note = getattr(module, "NOTE", "")
 
 

@@ -7,7 +7,7 @@ import judge
 INTRO = """# What the papers claim, and what holds here
 Written by `everleaf paper ... --json FILE --page docs/reproduction.md`, not by hand. A claim is run with the same
 kind of work, scaled; the rules by which it is judged are in [bench/paper/](../bench/paper/README.md) and stand in
-the tables. No claim was tuned for. What ran, one after the other:
+the tables. No claim was tuned for. What ran:
 ```
 {commands}
 ```

@@ -101,7 +101,7 @@ class Claims(unittest.TestCase):
         self.assertEqual(holds("bz:fig8b", {"read-only": [1.3], "best": [0.9, 1.1]}), [True, None])
         self.assertEqual(holds("pb:fig7", {"falling": [0.8], "large": [1.1]}), [False, True])
         self.assertEqual(holds("pb:fig10", {"100 entries, before": [1.2, 1.3]}), [None])
-        self.assertEqual(holds("pb:fig8", {"rate": [1], "words": {"ascending": [0.9]}}), [True, False])
+        self.assertEqual(holds("pb:fig8", {"rate": [1], "fences": {"ascending": [0.95]}}), [True, False])
         self.assertEqual(holds("bd:fig6", {"1ms": [1.05], "10s": [1.3]}), [True, False])
         self.assertEqual(holds("bd:fig7", [1.9, 1.6]), [None])
         self.assertEqual(holds("lo:fig14", [1.01]), [False])
