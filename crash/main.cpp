@@ -520,13 +520,17 @@ int run_mutants(const Arguments& a) {
     fmt::print("not caught: {}{}\n", to_string(mutant.site),
                mutant.justified.empty() ? "" : ": " + mutant.justified);
   }
-  fmt::print("{} sites, {} caught, {} justified\n", mutants.size(), caught, justified);
+  const auto missed = not_met(mutants, a.site);
+  for (const std::string& site : missed) fmt::print("not met by any run: {}\n", site);
+  fmt::print("{} sites, {} caught, {} justified; {} not met\n", mutants.size(), caught, justified,
+             missed.size());
   write_json(a.json, nlohmann::json::array({{{"index", a.index},
                                              {"keys", a.keys},
                                              {"domain", a.domain},
                                              {"sites", mutants.size()},
                                              {"caught", caught},
                                              {"justified", justified},
+                                             {"not_met", missed},
                                              {"failures", mutants.size() - caught - justified}}}));
   return caught + justified == mutants.size() ? 0 : kExitFound;
 }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <regex>
 
 #include <fmt/format.h>
 
@@ -225,6 +227,41 @@ std::vector<Mutant> hunt(std::vector<Mutant> mutants, const Noticed& noticed_by,
 }
 
 }  // namespace
+
+std::vector<std::string> not_met(const std::vector<Mutant>& mutants, std::string_view part) {
+  namespace fs = std::filesystem;
+  // A call, not a declaration, nor one that hands its caller's site on.
+  const std::regex call(R"(\b(flush|fence)\()");
+  const std::regex other(
+      R"(^\s*//|\bsite\)|Site site|\bvoid flush\(|\bbool fence\(|Site::current)");
+  const auto met = [&mutants](const std::string& file, unsigned first, unsigned last) {
+    return std::ranges::any_of(mutants, [&](const Mutant& one) {
+      return one.site.file == file && one.site.line >= first && one.site.line <= last;
+    });
+  };
+  std::vector<std::string> found;
+  const fs::path root(EVERLEAF_SOURCE_DIR);
+  for (const auto& entry : fs::recursive_directory_iterator(root / "src")) {
+    const std::string file = fs::relative(entry.path(), root).string();
+    // The medium is what the others call.
+    if (!entry.is_regular_file() || file.find("src/pmem/medium") == 0) continue;
+    std::ifstream source(entry.path());
+    std::string line;
+    std::vector<std::string> lines;
+    for (unsigned number = 1; std::getline(source, line); ++number) {
+      if (!std::regex_search(line, call) || std::regex_search(line, other)) continue;
+      const std::string name = fmt::format("{}:{}", file, number);
+      // A call of several lines has its last one's number.
+      if (name.find(part) != std::string::npos && !met(file, number, number + 2)) {
+        lines.push_back(name);
+      }
+    }
+    if (!lines.empty() && !met(file, 0, ~0U)) lines = {file};
+    found.insert(found.end(), lines.begin(), lines.end());
+  }
+  std::ranges::sort(found);
+  return found;
+}
 
 std::vector<Mutant> mutate_words(std::string_view part, double seconds_each, unsigned jobs) {
   std::map<SiteId, SiteUse> sites;

@@ -23,5 +23,9 @@ std::vector<Mutant> mutate(const std::vector<Config>& configs, std::string_view 
                            double seconds_each, unsigned jobs);
 // The same for the sites of src/pmwcas, by its programs without a tree.
 std::vector<Mutant> mutate_words(std::string_view part, double seconds_each, unsigned jobs);
+// Calls of flush() and fence() in the sources of the library, "file:line", whose names contain
+// `part` and of which none of the mutants is: no run came by. Where none of a file's sites was met
+// (a room that the runs do not use), the file alone.
+std::vector<std::string> not_met(const std::vector<Mutant>& mutants, std::string_view part);
 
 }  // namespace everleaf::crash
