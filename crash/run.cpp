@@ -617,11 +617,12 @@ class Run final : Crasher {
   // taken back in them is taken for durable.
   std::string scan_others(Pool& pool, bool crashing) {
     others_scanned_.resize(others_before_.size());
-    bool asked = !buffered_ || crashing;
+    bool asked = !buffered_;
     for (std::size_t i = 0; i < others_scanned_.size(); ++i) {
       others_scanned_[i].clear();
       if (others_before_[i].empty() && others_after_[i].empty()) continue;
-      const unsigned steps = asked ? 0 : 3 * arena_.choose(2);
+      // Asked in any case: the choices of an execution depend on nothing but those before.
+      const unsigned steps = asked ? 0 : 3 * arena_.choose(2) * (crashing ? 0U : 1U);
       for (unsigned n = 0; n < steps; ++n) {
         if (pool.advance_epoch() != Outcome::done) return "the clock does not step";
       }

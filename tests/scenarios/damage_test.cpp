@@ -171,7 +171,7 @@ TEST_F(Header, EveryByteOfBothCopiesFlipped) {
 TEST_F(Header, NewerAndForeign) {
   EXPECT_EQ(file_.refusal(with_headers(good_, [](auto& h) { h.version = 2; })),
             name(Code::newer_version));
-  EXPECT_EQ(file_.refusal(with_headers(good_, [](auto& h) { h.incompatible = 1; })),
+  EXPECT_EQ(file_.refusal(with_headers(good_, [](auto& h) { h.incompatible = 2; })),
             name(Code::newer_version));
   const auto writes = with_headers(good_, [](auto& h) { h.ro_compatible |= 2; });
   EXPECT_EQ(file_.refusal(writes), name(Code::newer_version));
