@@ -19,6 +19,7 @@ void add_info(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);
 void add_doctor(CLI::App& app, int& status);
 void add_list(CLI::App& app, int& status);
+void add_store(CLI::App& app, int& status);
 
 // Only for the list of commands: main() hands over to run_bench before it reads any option.
 void add_bench(CLI::App& app);

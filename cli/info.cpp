@@ -1,8 +1,11 @@
 // everleaf info: what is in a pool.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <everleaf/store.hpp>
 
 #include <fmt/format.h>
 
@@ -22,17 +25,51 @@ struct InfoArguments : TableArguments {
 struct IndexRow {
   IndexInfo info;
   Stats stats;
+  std::uint64_t value_bytes = 0;  // of a table
 };
 
-std::vector<IndexRow> rows_of(Pool& pool) {
+// What a store says of itself and its tables.
+struct StoreRow {
+  Durability durability = Durability::buffered;
+  std::uint64_t record_bytes = 0;
+  std::uint64_t records = 0;
+};
+
+struct Contents {
   std::vector<IndexRow> rows;
+  std::optional<StoreRow> store;
+};
+
+// Lets go of the pool: a file is open once at a time.
+Contents contents_of(Pool pool, const std::string& path) {
+  Contents all;
+  bool tables = false;
   for (IndexInfo& info : value_or_fail(pool.indexes())) {
     const TableChoice choice{info.name, std::string{}, info.key_type};
-    Stats stats = with_key_type(info.key_type,
+    IndexRow row{std::move(info), {}, 0};
+    tables = tables || row.info.table;
+    if (!row.info.table) {
+      row.stats = with_key_type(row.info.key_type,
                                 [&]<class K>() { return open_index<K>(pool, choice).stats(); });
-    rows.push_back({std::move(info), std::move(stats)});
+    }
+    all.rows.push_back(std::move(row));
   }
-  return rows;
+  if (!tables) return all;
+  (void)pool.close();
+  StoreOptions options;
+  options.pool.mode = Mode::read_only;
+  Store store = value_or_fail(Store::open(path, options));
+  const StoreInfo info = value_or_fail(store.info());
+  all.store = StoreRow{info.durability, info.record_bytes, info.records};
+  for (IndexRow& row : all.rows) {
+    if (!row.info.table) continue;
+    const TableStats stats = with_key_type(row.info.key_type, [&]<class K>() {
+      return value_or_fail(store.table<K>(row.info.name)).stats();
+    });
+    row.stats = stats.tree;
+    row.value_bytes = stats.value_bytes;
+  }
+  return all;
 }
 
 Json to_json(const IndexRow& row) {
@@ -47,12 +84,20 @@ Json to_json(const IndexRow& row) {
               {"leaf_nodes", row.stats.leaf_nodes},
               {"pool_bytes", row.stats.pool_bytes},
               {"dram_bytes", row.stats.dram_bytes},
-              {"more", std::move(more)}};
+              {"more", std::move(more)},
+              {"table", row.info.table},
+              {"value_bytes", row.value_bytes}};
 }
 
-Json to_json(const PoolInfo& info, const EpochInfo& epochs, const std::vector<IndexRow>& rows) {
+Json to_json(const PoolInfo& info, const EpochInfo& epochs, const Contents& contents) {
   Json indexes = Json::array();
-  for (const IndexRow& row : rows) indexes.push_back(to_json(row));
+  for (const IndexRow& row : contents.rows) indexes.push_back(to_json(row));
+  Json store = nullptr;
+  if (contents.store) {
+    store = Json{{"durability", to_string(contents.store->durability)},
+                 {"records", contents.store->records},
+                 {"record_bytes", contents.store->record_bytes}};
+  }
   return Json{{"path", info.path},
               {"uuid", info.uuid},
               {"version", info.version},
@@ -68,10 +113,11 @@ Json to_json(const PoolInfo& info, const EpochInfo& epochs, const std::vector<In
               {"open_ns", info.open_ns},
               {"epoch", epochs.now},
               {"durable_epoch", epochs.durable},
+              {"store", std::move(store)},
               {"indexes", std::move(indexes)}};
 }
 
-void print_text(const PoolInfo& info, const EpochInfo& epochs, const std::vector<IndexRow>& rows) {
+void print_text(const PoolInfo& info, const EpochInfo& epochs, const Contents& contents) {
   fmt::print("pool      {}\n", info.path);
   fmt::print("uuid      {}, format version {}\n", info.uuid, info.version);
   fmt::print("domain    {}{}: {}\n", to_string(info.domain.domain),
@@ -88,10 +134,16 @@ void print_text(const PoolInfo& info, const EpochInfo& epochs, const std::vector
     fmt::print("epochs    now {}, durable up to {}\n", grouped(epochs.now),
                grouped(epochs.durable));
   }
-  if (rows.empty()) fmt::print("no indexes\n");
-  for (const auto& [index, stats] : rows) {
-    fmt::print("\nindex {}: {} ({})\n", in_quotes(index.name), counted(stats.keys, "key"),
-               to_string(index.key_type));
+  if (contents.store) {
+    fmt::print("store     {}; {} in {}\n", to_string(contents.store->durability),
+               counted(contents.store->records, "record"),
+               human_bytes(contents.store->record_bytes));
+  }
+  if (contents.rows.empty()) fmt::print("no indexes\n");
+  for (const auto& [index, stats, value_bytes] : contents.rows) {
+    fmt::print("\n{} {}: {} ({})\n", index.table ? "table" : "index", in_quotes(index.name),
+               counted(stats.keys, "key"), to_string(index.key_type));
+    if (index.table) fmt::print("  values  {}\n", human_bytes(value_bytes));
     fmt::print("  tree    {}\n", index.spec);
     fmt::print("  nodes   leaves {}, inner nodes {} in {}\n", grouped(stats.leaf_nodes),
                grouped(stats.inner_nodes), counted(stats.height, "level"));
@@ -114,9 +166,9 @@ void add_info(CLI::App& app, int& status) {
   command.run([arguments, &status] {
     Pool pool = open_to_read(*arguments);
     const PoolInfo info = pool.info();
-    const std::vector<IndexRow> rows = rows_of(pool);
     const EpochInfo epochs = pool.epochs();
-    arguments->json ? print(to_json(info, epochs, rows)) : print_text(info, epochs, rows);
+    const Contents contents = contents_of(std::move(pool), info.path);
+    arguments->json ? print(to_json(info, epochs, contents)) : print_text(info, epochs, contents);
     status = 0;
   });
 }

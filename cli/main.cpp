@@ -28,8 +28,12 @@ int report(int exit_code, std::string message) {
 }
 
 std::string chosen(const CLI::App& app) {
-  const auto commands = app.get_subcommands();
-  return commands.empty() ? "everleaf" : "everleaf " + commands.front()->get_name();
+  std::string name = "everleaf";
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    name += " " + at->get_name();
+  }
+  return name;
 }
 
 // CLI11 would only say that a command is missing.
@@ -45,7 +49,7 @@ int run(int argc, char** argv) {
   app.footer(std::string(kFooter));
   int status = 0;
   for (const auto add : {add_demo, add_load, add_dump, add_get, add_put, add_del, add_scan,
-                         add_info, add_check, add_doctor, add_list}) {
+                         add_info, add_check, add_doctor, add_list, add_store}) {
     add(app, status);
   }
   add_bench(app);

@@ -13,6 +13,11 @@ namespace everleaf::cli {
 Command::Command(CLI::App& app, const std::string& name, const std::string& help)
     : command_(app.add_subcommand(name, help)) {}
 
+Command Command::within(const std::string& name, const std::string& help) {
+  command_->require_subcommand(1);
+  return {*command_, name, help};
+}
+
 void Command::positional(const std::string& name, std::string& target, const std::string& help) {
   command_->add_option(name, target, help)->required();
 }

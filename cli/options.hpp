@@ -19,6 +19,8 @@ namespace everleaf::cli {
 class Command {
  public:
   Command(CLI::App& app, const std::string& name, const std::string& help);
+  // A subcommand of this one, which then does nothing alone.
+  [[nodiscard]] Command within(const std::string& name, const std::string& help);
 
   void positional(const std::string& name, std::string& target, const std::string& help);
   void positionals(const std::string& name, std::vector<std::string>& target,

@@ -12,32 +12,8 @@
 namespace everleaf::cli {
 namespace {
 
-std::optional<KeyType> key_type_of(const TableArguments& arguments) {
-  if (arguments.keys.empty()) return std::nullopt;
-  if (arguments.keys == "u64") return KeyType::u64;
-  if (arguments.keys == "bytes") return KeyType::bytes;
-  throw Failure(kExitUsage, fmt::format("unknown key type {}: there are u64 and bytes",
-                                        in_quotes(arguments.keys)));
-}
-
-PoolOptions options_of(const TableArguments& arguments, Mode mode) {
-  PoolOptions options;
-  options.mode = mode;
-  options.emulate = arguments.emulate;
-  options.epoch_length = arguments.epoch;
-  options.max_bytes = arguments.max_bytes;
-  if (arguments.domain.empty()) return options;
-  options.domain = parse_domain(arguments.domain);
-  if (!options.domain) {
-    throw Failure(kExitUsage, fmt::format("unknown domain {}: there are process, cache, memory and "
-                                          "disk",
-                                          in_quotes(arguments.domain)));
-  }
-  return options;
-}
-
 Pool open(const TableArguments& arguments, Mode mode) {
-  return value_or_fail(Pool::open(arguments.pool, options_of(arguments, mode)));
+  return value_or_fail(Pool::open(arguments.pool, pool_options(arguments, mode)));
 }
 
 // By name, not from the list: one damaged entry must not bar the way to the others.
@@ -57,6 +33,30 @@ void rehearse(const TableArguments& arguments) {
 }
 
 }  // namespace
+
+std::optional<KeyType> key_type_of(const TableArguments& arguments) {
+  if (arguments.keys.empty()) return std::nullopt;
+  if (arguments.keys == "u64") return KeyType::u64;
+  if (arguments.keys == "bytes") return KeyType::bytes;
+  throw Failure(kExitUsage, fmt::format("unknown key type {}: there are u64 and bytes",
+                                        in_quotes(arguments.keys)));
+}
+
+PoolOptions pool_options(const TableArguments& arguments, Mode mode) {
+  PoolOptions options;
+  options.mode = mode;
+  options.emulate = arguments.emulate;
+  options.epoch_length = arguments.epoch;
+  options.max_bytes = arguments.max_bytes;
+  if (arguments.domain.empty()) return options;
+  options.domain = parse_domain(arguments.domain);
+  if (!options.domain) {
+    throw Failure(kExitUsage, fmt::format("unknown domain {}: there are process, cache, memory and "
+                                          "disk",
+                                          in_quotes(arguments.domain)));
+  }
+  return options;
+}
 
 void add_pool(Command& command, TableArguments& arguments) {
   command.positional("POOL", arguments.pool, "The pool's file");

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -38,6 +39,10 @@ struct TableChoice {
   std::string spec;  // empty: as it is
   KeyType key_type = KeyType::bytes;
 };
+
+// What --keys says; nullopt: nothing.
+[[nodiscard]] std::optional<KeyType> key_type_of(const TableArguments& arguments);
+[[nodiscard]] PoolOptions pool_options(const TableArguments& arguments, Mode mode);
 
 // Reading never changes the file, a crashed pool's included.
 [[nodiscard]] Pool open_to_read(const TableArguments& arguments);

@@ -111,10 +111,11 @@ class Answers(CliTest):
         self.assertEqual(list(info), [
             "path", "uuid", "version", "domain", "domain_emulated", "domain_reason", "clean",
             "replayed_records", "header_copy_damaged", "file_bytes", "heap_bytes", "block_bytes",
-            "open_ns", "epoch", "durable_epoch", "indexes"])
+            "open_ns", "epoch", "durable_epoch", "store", "indexes"])
         self.assertEqual(list(info["indexes"][0]), [
             "name", "spec", "key_type", "keys", "height", "inner_nodes", "leaf_nodes",
-            "pool_bytes", "dram_bytes", "more"])
+            "pool_bytes", "dram_bytes", "more", "table", "value_bytes"])
+        self.assertIs(info["store"], None)
         self.assertEqual((info["clean"], info["indexes"][0]["keys"]), (True, 2))
         self.assertEqual(info["file_bytes"], self.pool.stat().st_size)
         check = json.loads(self.ok("check", self.pool, "--json"))

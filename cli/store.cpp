@@ -1,0 +1,292 @@
+// everleaf store: the tables of a store, whose values are bytes.
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <everleaf/store.hpp>
+
+#include <fmt/format.h>
+
+#include "commands.hpp"
+#include "failure.hpp"
+#include "stream.hpp"
+#include "table.hpp"
+#include "table_records.hpp"
+#include "text.hpp"
+
+namespace everleaf::cli {
+namespace {
+
+struct StoreArguments : TableArguments {
+  std::string durability;
+  std::string key;
+  std::string value;
+  std::string prefix;
+  std::string file;
+  std::string format;
+  std::string to;
+};
+
+std::optional<Durability> durability_of(const StoreArguments& arguments) {
+  if (arguments.durability.empty()) return std::nullopt;
+  for (const Durability one : {Durability::buffered, Durability::strict}) {
+    if (arguments.durability == to_string(one)) return one;
+  }
+  throw Failure(kExitUsage, fmt::format("--durability is buffered or strict, not {}",
+                                        in_quotes(arguments.durability)));
+}
+
+Store open_store(const StoreArguments& arguments, Mode mode) {
+  StoreOptions options;
+  options.pool = pool_options(arguments, mode);
+  options.durability = durability_of(arguments);
+  return value_or_fail(Store::open(arguments.pool, options));
+}
+
+// The type of the table's keys; nullopt: there is no such table.
+std::optional<KeyType> type_of(const Store& store, const std::string& name) {
+  for (const IndexInfo& one : value_or_fail(store.tables())) {
+    if (one.name == name) return one.key_type;
+  }
+  return std::nullopt;
+}
+
+// Calls `f` with the table, which must be there.
+template <class F>
+void with_table(Store& store, const StoreArguments& arguments, F&& f) {
+  const auto type = type_of(store, arguments.table);
+  if (!type) {
+    throw Failure(kExitUsage, fmt::format("no table {} in {}; see everleaf info",
+                                          in_quotes(arguments.table), arguments.pool));
+  }
+  with_key_type(*type, [&]<class K>() { f(value_or_fail(store.table<K>(arguments.table, {}))); });
+}
+
+// The same; it is made if it is not there.
+template <class F>
+void with_table_to_fill(Store& store, const StoreArguments& arguments, F&& f) {
+  const auto there = type_of(store, arguments.table);
+  const KeyType type = key_type_of(arguments).value_or(there.value_or(KeyType::bytes));
+  with_key_type(
+      type, [&]<class K>() { f(value_or_fail(store.table<K>(arguments.table, arguments.index))); });
+}
+
+void expect_done(Outcome outcome) {
+  if (outcome != Outcome::done) throw Failure(exit_code_of(outcome), describe(outcome));
+}
+
+void close(Store& store) {
+  expect_done(store.sync());
+  value_or_fail(store.close());
+}
+
+template <class K>
+auto key_argument(const StoreArguments& arguments) {
+  return key_of_argument<K>(arguments.key, arguments.escaped);
+}
+
+[[noreturn]] void no_key(const StoreArguments& arguments) {
+  throw Failure(kExitNo, fmt::format("no key {} in {}", in_quotes(arguments.key),
+                                     in_quotes(arguments.table)));
+}
+
+int get(const StoreArguments& arguments) {
+  Store store = open_store(arguments, Mode::read_only);
+  with_table(store, arguments, [&]<class K>(const Table<K>& table) {
+    std::string value;
+    const Outcome outcome = table.get(key_argument<K>(arguments), value);
+    if (outcome == Outcome::absent) no_key(arguments);
+    expect_done(outcome);
+    Output output;
+    output << value << "\n";
+    output.finish();
+  });
+  return 0;
+}
+
+int put(const StoreArguments& arguments) {
+  // A wrong key must not leave a new store behind.
+  if (arguments.keys == "u64") (void)key_argument<std::uint64_t>(arguments);
+  Store store = open_store(arguments, Mode::open_or_create);
+  with_table_to_fill(store, arguments, [&]<class K>(Table<K> table) {
+    expect_done(table.put(key_argument<K>(arguments), arguments.value));
+  });
+  close(store);
+  return 0;
+}
+
+int del(const StoreArguments& arguments) {
+  Store store = open_store(arguments, Mode::open);
+  with_table(store, arguments, [&]<class K>(Table<K> table) {
+    const Outcome outcome = table.erase(key_argument<K>(arguments));
+    if (outcome == Outcome::absent) no_key(arguments);
+    expect_done(outcome);
+  });
+  close(store);
+  return 0;
+}
+
+int dump(const StoreArguments& arguments) {
+  const TableFormat format = table_format_of(arguments.format);
+  Store store = open_store(arguments, Mode::read_only);
+  Output output;
+  TableWriter writer(output, format);
+  with_table(store, arguments, [&]<class K>(const Table<K>& table) {
+    auto cursor = [&] {
+      if constexpr (std::same_as<K, Bytes>) {
+        return table.prefix(arguments.prefix);
+      } else {
+        if (!arguments.prefix.empty()) throw Failure(kExitUsage, "--prefix is of bytes keys");
+        return table.cursor();
+      }
+    }();
+    for (bool there = cursor.first(); there; there = cursor.next()) {
+      writer.write(cursor.key(), cursor.value());
+    }
+    expect_done(cursor.outcome());
+  });
+  writer.finish();
+  output.finish();
+  return 0;
+}
+
+// In batches: what was loaded stays, whatever happens next.
+template <class K>
+std::uint64_t load_records(Store& store, Table<K> table, TableReader& reader,
+                           Interrupts& interrupts) {
+  constexpr std::size_t kBatch = 1024;
+  constexpr std::size_t kBatchBytes = std::size_t{16} << 20;
+  Batch batch;
+  std::size_t bytes = 0;
+  std::uint64_t loaded = 0;
+  const auto apply = [&] {
+    expect_done(store.apply(batch));
+    loaded += batch.size();
+    batch.clear();
+    bytes = 0;
+    interrupts.check();
+  };
+  TableRecord record;
+  try {
+    while (reader.next(record)) {
+      const auto key = reader.key_of<K>(record);
+      // One that fits into no batch goes alone.
+      if (record.value.size() > kBatchBytes) {
+        apply();
+        expect_done(table.put(K(key), record.value));
+        ++loaded;
+        continue;
+      }
+      batch.put<K>(table, K(key), record.value);
+      bytes += record.value.size() + record.key.size();
+      if (batch.size() == kBatch || bytes > kBatchBytes) apply();
+    }
+    apply();
+  } catch (const Interrupted& stop) {
+    throw Failure(128 + stop.signal,
+                  fmt::format("stopped; {} loaded and kept", counted(loaded, "record")));
+  } catch (const Failure& failure) {
+    throw Failure(failure.exit_code(), fmt::format("{} ({} loaded and kept)", failure.what(),
+                                                   counted(loaded, "record")));
+  }
+  return loaded;
+}
+
+int load(const StoreArguments& arguments) {
+  const TableFormat format = table_format_of(arguments.format);
+  Interrupts interrupts;
+  Input input(arguments.file, &interrupts);
+  Store store = open_store(arguments, Mode::open_or_create);
+  std::uint64_t loaded = 0;
+  with_table_to_fill(store, arguments, [&]<class K>(Table<K> table) {
+    TableReader reader(input, format);
+    loaded = load_records<K>(store, table, reader, interrupts);
+  });
+  close(store);
+  fmt::print("{} loaded\n", counted(loaded, "record"));
+  return 0;
+}
+
+int drop(const StoreArguments& arguments) {
+  Store store = open_store(arguments, Mode::open);
+  value_or_fail(store.drop_table(arguments.table));
+  close(store);
+  return 0;
+}
+
+int backup(const StoreArguments& arguments) {
+  Store store = open_store(arguments, Mode::open);
+  value_or_fail(store.backup(arguments.to));
+  close(store);
+  return 0;
+}
+
+void add_name(Command& command, StoreArguments& arguments) {
+  add_pool(command, arguments);
+  command.positional("TABLE", arguments.table, "Name of the table");
+}
+
+void add_key(Command& command, StoreArguments& arguments) {
+  command.positional("KEY", arguments.key, "A number or the bytes of the key");
+  add_escaped(command, arguments);
+}
+
+void add_making(Command& command, StoreArguments& arguments) {
+  command.option("--keys", arguments.keys, "u64 or bytes; default: the table's own, or bytes");
+  command.option("--index", arguments.index,
+                 "The tree and its options; default: the table's own, bdtree or (strict) wbtree");
+  command.option("--durability", arguments.durability,
+                 "buffered or strict; default: the store's own, buffered for a new one");
+  add_domain(command, arguments);
+}
+
+constexpr const char* kFormats = "tsv or mdb (what LMDB's mdb_dump writes); default: tsv";
+
+}  // namespace
+
+void add_store(CLI::App& app, int& status) {
+  Command group(app, "store",
+                "Tables whose values are bytes: get, put, del, dump, load, drop, "
+                "backup");
+  const auto add = [&](const char* name, const char* help, int (*run)(const StoreArguments&),
+                       auto declare) {
+    auto arguments = std::make_shared<StoreArguments>();
+    Command command = group.within(name, help);
+    declare(command, *arguments);
+    command.run([arguments, run, &status] { status = run(*arguments); });
+  };
+  add("get", "Print the value of a key", get, [](Command& c, StoreArguments& a) {
+    add_name(c, a);
+    add_key(c, a);
+  });
+  add("put", "Set the value of a key", put, [](Command& c, StoreArguments& a) {
+    add_name(c, a);
+    add_key(c, a);
+    c.positional("VALUE", a.value, "Its bytes");
+    add_making(c, a);
+  });
+  add("del", "Remove a key", del, [](Command& c, StoreArguments& a) {
+    add_name(c, a);
+    add_key(c, a);
+  });
+  add("dump", "Write a table to standard output", dump, [](Command& c, StoreArguments& a) {
+    add_name(c, a);
+    c.option("--prefix", a.prefix, "Only keys that begin so");
+    c.option("--format", a.format, kFormats);
+  });
+  add("load", "Put the records of a file into a table", load, [](Command& c, StoreArguments& a) {
+    add_name(c, a);
+    c.positional("FILE", a.file, "What dump writes; - for standard input");
+    c.option("--format", a.format, kFormats);
+    add_making(c, a);
+  });
+  add("drop", "Remove a table and all that is in it", drop, add_name);
+  add("backup", "Copy a store to a new file", backup, [](Command& c, StoreArguments& a) {
+    add_pool(c, a);
+    c.positional("TO", a.to, "The new file");
+  });
+}
+
+}  // namespace everleaf::cli

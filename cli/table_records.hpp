@@ -1,0 +1,66 @@
+// Records of tables, keys and values of any bytes, as text: what `store load` reads and `store
+// dump` writes.
+//
+// TSV: key, tab, value, each with \t, \n, \\ and \xHH for bytes that need it. mdb: the format of
+// LMDB's mdb_dump and mdb_load, bytes as hexadecimal digits (format=bytevalue) or with \HH for
+// those that cannot be printed (format=print, read only). Numbers as keys are written in decimal,
+// in mdb as eight bytes, the most significant first, so that their order is that of the bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <everleaf/index.hpp>
+
+#include "stream.hpp"
+
+namespace everleaf::cli {
+
+enum class TableFormat : std::uint8_t { tsv, mdb };
+
+[[nodiscard]] TableFormat table_format_of(const std::string& name);
+
+struct TableRecord {
+  std::uint64_t line = 0;  // where it starts, from 1
+  std::string key;
+  std::string value;
+};
+
+class TableReader {
+ public:
+  TableReader(Input& input, TableFormat format) : input_(input), format_(format) {}
+
+  // False: the end. Throws BadRecord.
+  bool next(TableRecord& record);
+  template <class K>
+  [[nodiscard]] typename OwnedKey<K>::type key_of(const TableRecord& record) const;
+
+ private:
+  bool line();  // into text_
+  bool next_tsv(TableRecord& record);
+  bool next_mdb(TableRecord& record);
+  void read_header();
+  [[nodiscard]] std::string mdb_bytes(std::string_view field);
+
+  Input& input_;
+  TableFormat format_;
+  std::uint64_t line_ = 0;
+  std::string text_;
+  bool in_data_ = false;
+  bool printable_ = false;  // format=print
+};
+
+class TableWriter {
+ public:
+  TableWriter(Output& output, TableFormat format);
+  void write(Bytes key, Bytes value);
+  void write(std::uint64_t key, Bytes value);
+  void finish();
+
+ private:
+  Output& output_;
+  TableFormat format_;
+};
+
+}  // namespace everleaf::cli

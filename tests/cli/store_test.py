@@ -1,0 +1,166 @@
+"""everleaf store: tables of bytes, in and out."""
+
+import json
+import subprocess
+import unittest
+
+from harness import CliTest, escape, unescape
+
+
+def tsv(entries):
+    return b"".join(escape(key) + b"\t" + escape(value) + b"\n" for key, value in entries.items())
+
+
+class Stores(CliTest):
+    def fill(self, entries, *arguments, table="t"):
+        return self.ok("store", "load", self.pool, table, "-", *arguments, input=tsv(entries))
+
+    def entries(self, *arguments, table="t", pool=None):
+        out = self.ok("store", "dump", pool or self.pool, table, *arguments)
+        lines = out.split(b"\n")
+        self.assertEqual(lines.pop(), b"")
+        pairs = [tuple(map(unescape, line.split(b"\t"))) for line in lines]
+        self.assertEqual(pairs, sorted(pairs), "not in order")
+        return dict(pairs)
+
+    def random_entries(self, n):
+        return {self.random_key(): self.random_key(300) for _ in range(n)}
+
+    def test_put_get_del(self):
+        self.assertEqual(self.ok("store", "put", self.pool, "users", "ada", "Countess"), b"")
+        self.assertEqual(self.ok("store", "get", self.pool, "users", "ada"), b"Countess\n")
+        self.ok("store", "put", self.pool, "users", "ada", "")
+        self.assertEqual(self.ok("store", "get", self.pool, "users", "ada"), b"\n")
+        self.fails(1, "no key 'alan' in 'users'", "store", "get", self.pool, "users", "alan")
+        self.fails(1, "no key 'alan' in 'users'", "store", "del", self.pool, "users", "alan")
+        self.assertEqual(self.ok("store", "del", self.pool, "users", "ada"), b"")
+        self.fails(1, "no key 'ada'", "store", "get", self.pool, "users", "ada")
+        self.ok("store", "put", self.pool, "users", r"a\x00b", "v", "--escaped")
+        self.assertEqual(self.entries(table="users"), {b"a\0b": b"v"})
+
+    def test_numbers_as_keys(self):
+        for key in (0, 7, 2**64 - 1):
+            self.ok("store", "put", self.pool, "n", key, f"v{key}", "--keys", "u64")
+        self.assertEqual(self.ok("store", "get", self.pool, "n", 7), b"v7\n")
+        self.assertEqual(self.ok("store", "dump", self.pool, "n"),
+                         b"0\tv0\n7\tv7\n18446744073709551615\tv18446744073709551615\n")
+        self.fails(2, "is not a number from 0 to", "store", "get", self.pool, "n", "x")
+        self.fails(2, "--prefix is of bytes keys", "store", "dump", self.pool, "n", "--prefix", "1")
+
+    def test_what_was_dumped_is_loaded(self):
+        entries = self.random_entries(500)
+        entries[b"long"] = bytes(range(256)) * 4000
+        self.assertEqual(self.fill(entries), b"%d records loaded\n" % len(entries))
+        self.assertEqual(self.entries(), entries)
+        for form in ("tsv", "mdb"):
+            text = self.ok("store", "dump", self.pool, "t", "--format", form)
+            copy = self.dir / form
+            self.ok("store", "load", copy, "t", "-", "--format", form, input=text)
+            self.assertEqual(self.entries(pool=copy), entries)
+        some = {key: value for key, value in entries.items() if key.startswith(b"a")}
+        self.assertEqual(self.entries("--prefix", "a"), some)
+
+    def test_numbers_survive_mdb(self):
+        entries = {b"%d" % key: b"%d" % key for key in (0, 255, 256, 2**63, 2**64 - 1)}
+        self.fill(entries, "--keys", "u64")
+        text = self.ok("store", "dump", self.pool, "t", "--format", "mdb")
+        copy = self.dir / "copy"
+        self.ok("store", "load", copy, "t", "-", "--format", "mdb", "--keys", "u64", input=text)
+        self.assertEqual(self.ok("store", "dump", copy, "t"),
+                         self.ok("store", "dump", self.pool, "t"))
+
+    def test_lmdb_reads_and_writes_the_same(self):
+        # LMDB takes no empty key, and mdb_dump -p of 0.9.24 writes a backslash as it is.
+        entries = {key: value for key, value in self.random_entries(300).items()
+                   if key and b"\\" not in key + value}
+        self.fill(entries)
+        text = self.ok("store", "dump", self.pool, "t", "--format", "mdb")
+        (self.dir / "lmdb").mkdir()
+        subprocess.run(["mdb_load", self.dir / "lmdb"], input=text, check=True)
+        for options in ([], ["-p"]):
+            dumped = subprocess.run(["mdb_dump", *options, self.dir / "lmdb"], check=True,
+                                    capture_output=True).stdout
+            copy = self.dir / f"copy{len(options)}"
+            self.ok("store", "load", copy, "t", "-", "--format", "mdb", input=dumped)
+            self.assertEqual(self.entries(pool=copy), entries)
+
+    def test_printed_bytes(self):
+        text = (b"VERSION=3\nformat=print\ntype=btree\nHEADER=END\n"
+                b" a\\00b\\\\\n \\ff value\n \n \nDATA=END\n")
+        self.ok("store", "load", self.pool, "t", "-", "--format", "mdb", input=text)
+        self.assertEqual(self.entries(), {b"a\0b\\": b"\xff value", b"": b""})
+
+    def test_malformed(self):
+        good = b"VERSION=3\nformat=bytevalue\nHEADER=END\n"
+        for text, form, problem in (
+                (b"a\n", "tsv", "line 1: value: missing"),
+                (b"a\tb\nb\tc\td\n", "tsv", "line 2: value: a further field"),
+                (b"a\\q\tb\n", "tsv", "line 1: key: .* unknown escape"),
+                (b"a\tb\\q\n", "tsv", "line 1: value: .* unknown escape"),
+                (b"", "mdb", "header: missing"),
+                (b"nonsense\n", "mdb", "line 1: header: not what mdb_dump writes"),
+                (b"VERSION=3\n", "mdb", "HEADER=END is missing"),
+                (b"VERSION=3\ndupsort=1\nHEADER=END\n", "mdb", "one value for each key"),
+                (good + b" 61\n 6\nDATA=END\n", "mdb", "line 5: value: two hexadecimal digits"),
+                (good + b" 6g\n 62\nDATA=END\n", "mdb", "line 4: key: two hexadecimal digits"),
+                (good + b"61\n 62\nDATA=END\n", "mdb", "begins with a blank"),
+                (good + b" 61\nDATA=END\n", "mdb", "line 4: value: missing"),
+                (good + b" 61\n 62\n", "mdb", "DATA=END is missing")):
+            self.fails(2, problem, "store", "load", self.pool, "t", "-", "--format", form,
+                       input=text)
+        self.fails(2, "there are tsv and mdb", "store", "dump", self.pool, "t", "--format", "xml")
+
+    def test_what_was_loaded_before_a_bad_line_is_kept(self):
+        text = b"".join(b"%06d\tv\n" % i for i in range(5000)) + b"bad\n"
+        self.fails(2, r"line 5001: value: missing \(4,096 records loaded and kept\)",
+                   "store", "load", self.pool, "t", "-", input=text)
+        self.assertEqual(len(self.entries()), 4096)
+
+    def test_drop_and_backup(self):
+        self.fill({b"a": b"1"}, table="t")
+        self.fill({b"b": b"2"}, table="u")
+        copy = self.dir / "copy"
+        self.ok("store", "backup", self.pool, copy)
+        self.fails(3, "is there already", "store", "backup", self.pool, copy)
+        self.ok("store", "drop", self.pool, "t")
+        self.fails(2, "no table 't'", "store", "dump", self.pool, "t")
+        self.assertNotEqual(self.everleaf("store", "drop", self.pool, "t").returncode, 0)
+        self.assertEqual(self.entries(table="t", pool=copy), {b"a": b"1"})
+        self.assertEqual(self.entries(table="u"), {b"b": b"2"})
+        self.assert_sound()
+        self.assert_sound(copy)
+
+    def test_info_and_what_is_for_indexes(self):
+        self.fill({b"a": b"12345678", b"b": b""})
+        info = json.loads(self.ok("info", self.pool, "--json"))
+        self.assertEqual(info["store"]["durability"], "buffered")
+        table = info["indexes"][0]
+        self.assertEqual((table["name"], table["table"], table["keys"], table["value_bytes"]),
+                         ("t", True, 2, 8))
+        self.assertIn("table 't': 2 keys (bytes)", self.ok("info", self.pool).decode())
+        self.fails(2, "table 't' is opened by a Store", "get", self.pool, "a", "--table", "t")
+
+    def test_strict(self):
+        self.fill({b"a": b"1"}, "--durability", "strict")
+        self.assertEqual(json.loads(self.ok("info", self.pool, "--json"))["store"]["durability"],
+                         "strict")
+        self.fails(2, "strict", "store", "put", self.pool, "t", "b", "2", "--durability", "buffered")
+        self.ok("store", "put", self.pool, "t", "b", "2")
+        self.assertEqual(self.entries(), {b"a": b"1", b"b": b"2"})
+
+    def test_usage(self):
+        self.fails(2, "everleaf store --help", "store")
+        for arguments in (["nonsense"], ["get"], ["get", self.pool], ["get", self.pool, "t"],
+                          ["put", self.pool, "t", "k"], ["load", self.pool, "t"]):
+            self.fails(2, "--help", "store", *arguments)
+        self.assertIn(b"backup", self.ok("store", "--help"))
+        self.fails(2, "buffered or strict", "store", "put", self.pool, "t", "k", "v",
+                   "--durability", "some")
+        self.assertFalse(self.pool.exists())
+        self.fails(3, "No such file", "store", "get", self.pool, "t", "k")
+        self.fails(2, "is not a number", "store", "put", self.pool, "t", "k", "v", "--keys", "u64")
+        self.assertFalse(self.pool.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
