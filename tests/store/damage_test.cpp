@@ -148,6 +148,22 @@ TEST_P(Damaged, WhereItHurts) {
   });
 }
 
+// Writers of the one would need a clock, which no tree of the other has.
+TEST_P(Damaged, OfTheOtherDurability) {
+  make(true);
+  whole_ = read_bytes(scratch_ / "s");
+  pmem::Word root = 0;
+  std::memcpy(&root, whole_.data() + pmem::kStoreAt, sizeof root);
+  whole_[root] ^= std::byte{3};
+  write_bytes(scratch_ / "damaged", whole_);
+  StoreOptions options = small_store(GetParam());
+  options.durability.reset();
+  EXPECT_EQ(Store::open(scratch_ / "damaged", options).error().code, Code::corrupt);
+  options.pool.mode = Mode::read_only;
+  auto store = Store::open(scratch_ / "damaged", options).value();
+  EXPECT_EQ(content_of(store.table("t").value()), all_);
+}
+
 TEST_P(Damaged, CheckNamesTheValue) {
   make(true);
   whole_ = read_bytes(scratch_ / "s");
