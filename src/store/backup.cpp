@@ -75,8 +75,9 @@ class State::Copy {
     options.pool.mode = Mode::create;
     options.durability = state_.durability_;
     auto store = Store::open(made_, options);
+    // A pool without a store may be there, too; another one's file is not ours.
+    created_ = store || store.error().code != Code::exists;
     if (!store) return std::unexpected(store.error());
-    created_ = true;
     store_.emplace(std::move(*store));
     {
       const base::MutexGuard guard(state_.watch_mutex_);
