@@ -90,6 +90,13 @@ class State::Copy {
   }
 
   Result<void> copy_tables() {
+    const auto all = state_.tables();
+    if (!all) return std::unexpected(all.error());
+    for (const IndexInfo& one : *all) {
+      // A read-only store opens without what is damaged; a copy without it would pass for whole.
+      if (state_.tables_.contains(one.name)) continue;
+      return std::unexpected(Error{Code::corrupt, "table '" + one.name + "' cannot be read"});
+    }
     for (const auto& [name, table] : state_.tables_) {
       auto copied = table->info.key_type == KeyType::u64 ? copy_table<std::uint64_t>(table)
                                                          : copy_table<Bytes>(table);
