@@ -74,9 +74,9 @@ class State::Copy {
     StoreOptions options;
     options.pool.mode = Mode::create;
     options.durability = state_.durability_;
+    std::error_code ignored;
+    created_ = !std::filesystem::exists(made_, ignored);  // whatever ends it from here on
     auto store = Store::open(made_, options);
-    // A pool without a store may be there, too; another one's file is not ours.
-    created_ = store || store.error().code != Code::exists;
     if (!store) return std::unexpected(store.error());
     store_.emplace(std::move(*store));
     {
