@@ -69,7 +69,8 @@ void Space::make_room(std::uint64_t bytes) {
   const base::MutexGuard guard(mutex_);
   runs_.reserve(runs_.size() + 1);
   chunks_.reserve(chunks_.size() + bytes / kChunkBytes);
-  free_chunks_.reserve(free_chunks_.size() + bytes / kChunkBytes);
+  // Each chunk is in it at most once, so queue() never needs memory.
+  free_chunks_.reserve(chunks_.size() + bytes / kChunkBytes);
 }
 
 void Space::add_run(Offset at, std::uint64_t bytes) {

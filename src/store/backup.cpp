@@ -74,9 +74,10 @@ class State::Copy {
     StoreOptions options;
     options.pool.mode = Mode::create;
     options.durability = state_.durability_;
+    std::error_code ignored;
+    created_ = !std::filesystem::exists(made_, ignored);  // whatever ends it from here on
     auto store = Store::open(made_, options);
     if (!store) return std::unexpected(store.error());
-    created_ = true;
     store_.emplace(std::move(*store));
     {
       const base::MutexGuard guard(state_.watch_mutex_);
@@ -89,6 +90,13 @@ class State::Copy {
   }
 
   Result<void> copy_tables() {
+    const auto all = state_.tables();
+    if (!all) return std::unexpected(all.error());
+    for (const IndexInfo& one : *all) {
+      // A read-only store opens without what is damaged; a copy without it would pass for whole.
+      if (state_.tables_.contains(one.name)) continue;
+      return std::unexpected(Error{Code::corrupt, "table '" + one.name + "' cannot be read"});
+    }
     for (const auto& [name, table] : state_.tables_) {
       auto copied = table->info.key_type == KeyType::u64 ? copy_table<std::uint64_t>(table)
                                                          : copy_table<Bytes>(table);

@@ -162,7 +162,10 @@ class State::Applying {
   }
   // After any other answer.
   void give_up(Outcome outcome) {
-    // A reader may have seen them.
+    // A reader may have seen them, a backup, too.
+    for (const Step& step : steps_) {
+      if (shown_) std::visit([&](const auto& key) { note_written(*step.table, key); }, *step.key);
+    }
     for (Fresh& fresh : fresh_) {
       if (outcome != Outcome::io_error && shown_ && fresh.word() != 0) state_.retire(fresh.word());
       if (outcome == Outcome::io_error || shown_) fresh.keep();

@@ -72,6 +72,12 @@ int guarded(Call call) {
 Bytes bytes_of(const void* data, std::size_t size) {
   return {static_cast<const char*>(data), size};
 }
+bool is_value(const void* value, std::size_t size) {
+  return value != nullptr || size == 0;
+}
+bool is_key(const everleaf_key& key) {
+  return is_value(key.data, key.size);
+}
 template <class K>
 K key_of(const everleaf_key& key) {
   if constexpr (std::same_as<K, Bytes>) {
@@ -94,16 +100,12 @@ struct KeyOf<Cursor<K>> {
 // call(table or cursor, key)
 template <class Handle, class Call>
 int with_key(Handle* handle, const everleaf_key& key, Call call) {
-  if (handle == nullptr || (key.data == nullptr && key.size != 0)) return EVERLEAF_BAD_CALL;
+  if (handle == nullptr || !is_key(key)) return EVERLEAF_BAD_CALL;
   return guarded([&] {
     return std::visit(
         [&]<class T>(T& any) { return call(any, key_of<typename KeyOf<T>::type>(key)); },
         handle->any);
   });
-}
-
-bool is_value(const void* value, std::size_t size) {
-  return value != nullptr || size == 0;
 }
 
 everleaf::Result<everleaf::StoreOptions> options_of(const everleaf_options* from) {
@@ -316,6 +318,9 @@ uint64_t everleaf_count(everleaf_table* table) {
 int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const everleaf_key* to,
                          everleaf_cursor** cursor) {
   if (table == nullptr || cursor == nullptr) return EVERLEAF_BAD_CALL;
+  for (const everleaf_key* const key : {from, to}) {
+    if (key != nullptr && !is_key(*key)) return EVERLEAF_BAD_CALL;
+  }
   return guarded([&] {
     std::visit(
         [&]<class K>(const Table<K>& t) {
@@ -338,9 +343,11 @@ int everleaf_cursor_last(everleaf_cursor* cursor) {
   return move(cursor, [](auto& any) { return any.last(); });
 }
 int everleaf_cursor_seek(everleaf_cursor* cursor, everleaf_key key) {
+  if (!is_key(key)) return EVERLEAF_BAD_CALL;
   return move(cursor, [&]<class K>(Cursor<K>& any) { return any.seek(key_of<K>(key)); });
 }
 int everleaf_cursor_seek_for_prev(everleaf_cursor* cursor, everleaf_key key) {
+  if (!is_key(key)) return EVERLEAF_BAD_CALL;
   return move(cursor, [&]<class K>(Cursor<K>& any) { return any.seek_for_prev(key_of<K>(key)); });
 }
 int everleaf_cursor_next(everleaf_cursor* cursor) {

@@ -50,7 +50,7 @@ void State::recycle(std::uint64_t item) {
 Result<std::shared_ptr<State>> State::start(Pool pool, std::optional<Durability> durability) {
   const std::uint64_t started = base::now_ns();
   try {
-    auto state = std::make_shared<State>(std::move(pool));
+    auto state = base::shared_here(std::make_unique<State>(std::move(pool)));
     const bool there = pmem::load(state->medium().at<Word>(pmem::kStoreAt)) != 0;
     if (!there && state->read_only()) {
       return std::unexpected(Error{Code::not_found, "there is no store in this read-only pool"});
@@ -268,6 +268,10 @@ void State::write_image() {
 
 Result<void> State::finish() {
   if (finished_) return {};
+  if (!base_.process().is_this()) {
+    return std::unexpected(
+        Error{Code::bad_argument, "the store was opened by a process that forked this one"});
+  }
   finished_ = true;
   if (read_only()) return {};
   stop_reclaiming();

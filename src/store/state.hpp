@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <unordered_set>
@@ -124,7 +125,11 @@ class TableOf final : public TableBase {
   [[nodiscard]] bool too_long(const OwnedAny& key) const override;
   Lookup find(const OwnedAny& key) const override { return tree_->find(K(std::get<Owned>(key))); }
   Outcome write(const OwnedAny& key, Word word, detail::Write what) override {
-    return tree_->write(K(std::get<Owned>(key)), word, what);
+    try {
+      return tree_->write(K(std::get<Owned>(key)), word, what);
+    } catch (const std::bad_alloc&) {
+      return Outcome::out_of_space;  // a batch is taken back, not left as it is
+    }
   }
 
  private:

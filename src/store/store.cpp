@@ -75,16 +75,19 @@ Batch::~Batch() = default;
 
 template <class K>
 void Batch::put(const Table<K>& table, K key, Bytes value) {
-  store::BatchItem& item = items_.emplace_back();
+  store::BatchItem item;
   item.table = table.table_;
   item.key.emplace<typename OwnedKey<K>::type>(key);
   item.value.emplace(value);
+  // Whole by now: without its value, for lack of memory, it would be a removal.
+  items_.push_back(std::move(item));
 }
 template <class K>
 void Batch::erase(const Table<K>& table, K key) {
-  store::BatchItem& item = items_.emplace_back();
+  store::BatchItem item;
   item.table = table.table_;
   item.key.emplace<typename OwnedKey<K>::type>(key);
+  items_.push_back(std::move(item));
 }
 void Batch::clear() {
   items_.clear();

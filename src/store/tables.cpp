@@ -3,6 +3,7 @@
 #include <new>
 #include <string>
 
+#include "base/spec.hpp"
 #include "store/latches.hpp"
 #include "store/state.hpp"
 
@@ -19,6 +20,9 @@ std::unexpected<Error> failed(Outcome outcome) {
       return std::unexpected(Error{Code::out_of_space, "no space to drop the table"});
     case Outcome::read_only:
       return std::unexpected(Error{Code::read_only, "the store was opened read-only"});
+    case Outcome::too_many_threads:
+      return std::unexpected(
+          Error{Code::bad_argument, "more threads than a store takes use it at once"});
     case Outcome::io_error:
       return std::unexpected(
           Error{Code::io, "a write-back failed; the store takes no more writes"});
@@ -34,8 +38,16 @@ template <class K>
 Result<std::shared_ptr<TableOf<K>>> State::load(const std::string& name, std::string_view spec) {
   auto tree = base_.index<K>(name, spec, detail::PoolState::Kind::table);
   if (!tree) return std::unexpected(tree.error());
+  IndexInfo info = base_.info_of(*tree);
+  const auto row = tree::find_tree(base::tree_of(info.spec));
+  // table() makes none of these, and writing to one would need a clock that is not there.
+  if (!read_only() && row && (*row)->info.durability != durability_) {
+    return std::unexpected(
+        Error{Code::corrupt, "the store's root block says " + std::string(to_string(durability_)) +
+                                 ", which a " + info.spec + " is not: open the store read-only"});
+  }
   start_reclaiming();
-  auto table = std::make_shared<TableOf<K>>(*this, base_.info_of(*tree), *tree);
+  auto table = std::make_shared<TableOf<K>>(*this, std::move(info), *tree);
   tables_.emplace(name, table);
   return table;
 }

@@ -99,8 +99,12 @@ Outcome TableOf<K>::erase_latched(K key) {
 template <class K>
 Outcome TableOf<K>::erase(K key) {
   if (const Outcome admitted = state.admit(); admitted != Outcome::done) return admitted;
-  const LatchGuard guard(state.latch(hash_of(seed, key)));
-  return erase_latched(key);
+  try {
+    const LatchGuard guard(state.latch(hash_of(seed, key)));
+    return erase_latched(key);
+  } catch (const std::bad_alloc&) {
+    return Outcome::out_of_space;
+  }
 }
 
 template <class K>

@@ -96,7 +96,7 @@ Result<std::shared_ptr<PoolState>> PoolState::start(std::unique_ptr<pmem::PoolFi
     return std::unexpected(
         Error{Code::bad_argument, "an epoch lasts from 1 us to 10 s, or 0: stepped by hand"});
   }
-  auto state = std::make_shared<PoolState>(std::move(file), length);
+  auto state = base::shared_here(std::make_unique<PoolState>(std::move(file), length));
   auto replayed = state->redo_.recover();
   if (!replayed) {
     state->finished_ = true;  // leave the evidence as it is
@@ -226,6 +226,10 @@ void PoolState::close_trees() {
 
 // A pool that is closed properly has no epoch that is not durable.
 Result<void> PoolState::finish() {
+  if (!process_.is_this()) {
+    return std::unexpected(
+        Error{Code::bad_argument, "the pool was opened by a process that forked this one"});
+  }
   finished_ = true;
   if (!epochs_ && !file_->read_only()) {
     for (auto& [name, open] : open_) (void)(open.u64 ? open.u64->closing() : open.bytes->closing());

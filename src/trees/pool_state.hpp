@@ -10,6 +10,7 @@
 #include "alloc/grace.hpp"
 #include "alloc/heap.hpp"
 #include "alloc/redo_log.hpp"
+#include "base/process.hpp"
 #include "pmem/pool_file.hpp"
 #include "trees/contract.hpp"
 #include "trees/directory.hpp"
@@ -62,6 +63,7 @@ class PoolState {
   [[nodiscard]] pmem::Medium& medium() { return file_->medium(); }
   [[nodiscard]] alloc::Heap& heap() { return heap_; }
   [[nodiscard]] bool read_only() const { return file_->read_only(); }
+  [[nodiscard]] const base::Process& process() const { return process_; }
 
  private:
   struct Open {
@@ -85,6 +87,7 @@ class PoolState {
   Result<Open*> open_found(const tree::Directory::Found& found);
   Result<Open*> load(const tree::Directory::Found& found);
 
+  const base::Process process_;
   std::unique_ptr<pmem::PoolFile> file_;
   alloc::Heap heap_;
   alloc::RedoLog redo_;

@@ -50,6 +50,13 @@ static void writes_and_reads(everleaf_table* table) {
   CHECK(everleaf_erase(table, key("c")) == EVERLEAF_OK);
   CHECK(everleaf_put(table, everleaf_key_of(NULL, 4), "x", 1) == EVERLEAF_BAD_CALL);
   CHECK(everleaf_put(NULL, key("a"), "x", 1) == EVERLEAF_BAD_CALL);
+  everleaf_cursor* nowhere = NULL;
+  const everleaf_key null_key = everleaf_key_of(NULL, 4);
+  CHECK(everleaf_cursor_open(table, &null_key, NULL, &nowhere) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_cursor_open(table, NULL, NULL, &nowhere) == EVERLEAF_OK);
+  CHECK(everleaf_cursor_seek(nowhere, null_key) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_cursor_seek_for_prev(nowhere, null_key) == EVERLEAF_BAD_CALL);
+  everleaf_cursor_close(nowhere);
 }
 
 static void cursors(everleaf_table* numbers) {

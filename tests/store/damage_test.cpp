@@ -148,6 +148,40 @@ TEST_P(Damaged, WhereItHurts) {
   });
 }
 
+// A read-only store may open without it; a backup is of all tables or none.
+TEST_P(Damaged, NoBackupWithoutATable) {
+  make(true);
+  whole_ = read_bytes(scratch_ / "s");
+  for (std::size_t i = 0; i < kMaxIndexes; ++i) {
+    pmem::DirectoryEntry entry;
+    std::byte* const at = whole_.data() + pmem::kDirectoryAt + i * sizeof entry;
+    std::memcpy(&entry, at, sizeof entry);
+    entry.root = pmem::kLine;  // no block is there
+    if (std::string_view(entry.name.data()) == "n") std::memcpy(at, &entry, sizeof entry);
+  }
+  write_bytes(scratch_ / "damaged", whole_);
+  auto store = Store::open(scratch_ / "damaged", small_store(GetParam(), Mode::read_only)).value();
+  EXPECT_EQ(content_of(store.table("t").value()), all_);
+  EXPECT_EQ(store.backup(scratch_ / "copy").error().code, Code::corrupt);
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "copy"));
+}
+
+// Writers of the one would need a clock, which no tree of the other has.
+TEST_P(Damaged, OfTheOtherDurability) {
+  make(true);
+  whole_ = read_bytes(scratch_ / "s");
+  pmem::Word root = 0;
+  std::memcpy(&root, whole_.data() + pmem::kStoreAt, sizeof root);
+  whole_[root] ^= std::byte{3};
+  write_bytes(scratch_ / "damaged", whole_);
+  StoreOptions options = small_store(GetParam());
+  options.durability.reset();
+  EXPECT_EQ(Store::open(scratch_ / "damaged", options).error().code, Code::corrupt);
+  options.pool.mode = Mode::read_only;
+  auto store = Store::open(scratch_ / "damaged", options).value();
+  EXPECT_EQ(content_of(store.table("t").value()), all_);
+}
+
 TEST_P(Damaged, CheckNamesTheValue) {
   make(true);
   whole_ = read_bytes(scratch_ / "s");

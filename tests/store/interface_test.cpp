@@ -1,8 +1,12 @@
 // What include/everleaf/store.hpp says, call by call.
 #include <fstream>
 #include <limits>
+#include <stdexcept>
 
 #include <everleaf/typed.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "stores.hpp"
 
@@ -179,6 +183,18 @@ TEST_P(Interface, Batches) {
   EXPECT_EQ(unsound(store_), "");
 }
 
+// What memory was out for is not there as something else: a put without its value is a removal.
+TEST_P(Interface, BatchesTakeWholeWrites) {
+  auto table = store_.table("t").value();
+  ASSERT_EQ(table.put("k", "v"), Outcome::done);
+  Batch batch;
+  volatile std::size_t most = std::numeric_limits<std::size_t>::max();
+  EXPECT_THROW(batch.put<Bytes>(table, "k", Bytes("v", most)), std::length_error);
+  EXPECT_EQ(batch.size(), 0U);
+  EXPECT_EQ(store_.apply(batch), Outcome::done);
+  EXPECT_EQ(table.get("k").value(), "v");
+}
+
 TEST_P(Interface, BatchesOfOtherStores) {
   Batch batch;
   {
@@ -333,6 +349,39 @@ TEST_P(Files, Modes) {
   { auto pool = Pool::open(scratch_ / "plain", small_pool()).value(); }
   EXPECT_EQ(Store::open(scratch_ / "plain", small_store(GetParam(), Mode::read_only)).error().code,
             Code::not_found);
+}
+
+// A child of fork() that goes as any process does: it closes nothing of its parent's.
+TEST_P(Files, AChildClosesNothing) {
+  auto store =
+      std::make_unique<Store>(Store::open(scratch_ / "s", small_store(GetParam())).value());
+  auto table = std::make_unique<Table<Bytes>>(store->table("t").value());
+  ASSERT_EQ(table->put("before", "v"), Outcome::done);
+  ASSERT_EQ(store->sync(), Outcome::done);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    table.reset();
+    const bool closed = store->close().has_value();
+    store.reset();
+    ::_exit(closed ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  Content all{{"before", "v"}};
+  for (int i = 0; i < 50; ++i) {
+    all["after" + std::to_string(i)] = std::to_string(i);
+    ASSERT_EQ(table->put("after" + std::to_string(i), std::to_string(i)), Outcome::done);
+  }
+  ASSERT_EQ(store->sync(), Outcome::done);
+  write_bytes(scratch_ / "died", read_bytes(scratch_ / "s"));
+  auto again = Store::open(scratch_ / "died", small_store(GetParam())).value();
+  EXPECT_FALSE(again.info()->opened_from_image);
+  auto other = again.table("u").value();
+  for (int i = 0; i < 200; ++i) ASSERT_EQ(other.put(std::to_string(i), "other"), Outcome::done);
+  EXPECT_EQ(content_of(again.table("t").value()), all);
+  EXPECT_EQ(unsound(again), "");
 }
 
 TEST_P(Files, Backup) {
