@@ -156,13 +156,14 @@ void Arena::drop_dirty(Level& level, std::uint32_t unit) {
 }
 
 void Arena::add_event(std::uint32_t unit, std::size_t at, std::size_t size, const void* pc,
-                      unsigned thread) {
+                      unsigned thread, bool alone) {
   Event event{static_cast<std::uint8_t>(at),
               static_cast<std::uint8_t>(size),
               static_cast<std::uint8_t>(thread),
               0,
               pc,
-              ++levels_[active_].events};
+              ++levels_[active_].events,
+              alone ? 0 : stores_};
   const std::byte* const from = unit_at(active_, unit) + at;
   if (size == 8) {
     event.value = *reinterpret_cast<const std::uint64_t*>(from);
@@ -194,7 +195,7 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
     if (model_.all_survive) {
       put(unit, unit_at(active_, unit), active_ + 1);
     } else {
-      add_event(unit, at & (model_.unit - 1), size, pc, thread);
+      add_event(unit, at & (model_.unit - 1), size, pc, thread, size == bytes);
     }
     at += size;
   }
@@ -473,8 +474,20 @@ void Arena::add_image(Undecided& u, const Bytes& bytes, std::size_t survived) {
 void Arena::add_images(Undecided& u, const Bytes& base, const Dirty& dirty, std::size_t before) {
   Bytes now = base;
   add_image(u, now, before);
-  for (std::size_t i = 0; i < dirty.events.size(); ++i) {
-    apply(dirty.events[i], now.data());
+  const std::span<const Event> events(dirty.events);
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const std::uint64_t copy = events[i].copy;
+    if (copy != 0 && (i == 0 || events[i - 1].copy != copy)) {
+      // What copies words may begin at either end.
+      std::size_t last = i;
+      while (last + 1 < events.size() && events[last + 1].copy == copy) ++last;
+      Bytes downwards = now;
+      for (std::size_t k = last; k > i; --k) {
+        apply(events[k], downwards.data());
+        add_image(u, downwards, before + i + (last - k + 1));
+      }
+    }
+    apply(events[i], now.data());
     add_image(u, now, before + i + 1);
   }
 }

@@ -46,6 +46,7 @@ struct Event {
   std::uint64_t value;
   const void* pc;
   std::uint64_t number;  // in the order of stores
+  std::uint64_t copy;    // of all words of one wide store or copy the same; 0: of a word alone
 };
 
 // A decision of an execution: which group of images a read saw.
@@ -218,7 +219,7 @@ class Arena {
   Dirty& dirty_unit(std::uint32_t unit);
   void drop_dirty(Level& level, std::uint32_t unit);
   void add_event(std::uint32_t unit, std::size_t at, std::size_t size, const void* pc,
-                 unsigned thread);
+                 unsigned thread, bool alone);
   static void apply(const Event& event, std::byte* bytes);
   static std::uint64_t bytes_of(const Event& event);
   [[nodiscard]] std::byte* unit_at(std::size_t level, std::uint32_t unit) const {

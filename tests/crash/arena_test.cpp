@@ -57,6 +57,24 @@ TEST(Arena, AReadTellsTheImagesApart) {
   EXPECT_EQ(executions, expected.size());
 }
 
+// What copies words may begin at either end; what comes after the copy is after all of it.
+TEST(Arena, ACopyHasNoDirection) {
+  Arena arena(kBytes, 2, {});
+  const std::uint64_t words[] = {1, 2, 3};
+  arena.will_write(0, sizeof words);
+  std::memcpy(arena.base(arena.level()), words, sizeof words);
+  arena.wrote(0, sizeof words, nullptr, 0);
+  store(arena, 24, 4);
+  std::set<std::vector<std::uint64_t>> seen;
+  after_a_crash(arena, [&] {
+    seen.insert({load(arena, 0), load(arena, 8), load(arena, 16), load(arena, 24)});
+  });
+  const std::set<std::vector<std::uint64_t>> expected{{0, 0, 0, 0}, {1, 0, 0, 0}, {1, 2, 0, 0},
+                                                      {0, 0, 3, 0}, {0, 2, 3, 0}, {1, 2, 3, 0},
+                                                      {1, 2, 3, 4}};
+  EXPECT_EQ(seen, expected);
+}
+
 TEST(Arena, AFlushCountsWithTheFenceOfItsThread) {
   Arena arena(kBytes, 2, {});
   store(arena, 0, 1);
