@@ -147,7 +147,11 @@ class Core {
   }
 
   [[nodiscard]] bool forked() const { return born_ != forks.load(std::memory_order_relaxed); }
-  [[nodiscard]] bool closed() const { return !store_.has_value(); }
+  [[nodiscard]] bool closed() {
+    const nb::gil_scoped_release release;
+    const std::shared_lock guard(latch_);
+    return !store_.has_value();
+  }
 
   // Runs `work` on the open store, without the interpreter's lock.
   template <class Work>

@@ -12,10 +12,10 @@
  *
  * Every call answers EVERLEAF_OK (0) or a code; everleaf_strerror() gives its name, and
  * everleaf_message() the sentence of the last code from EVERLEAF_NOT_A_POOL on, of this thread.
- * Handles are made by one call and released by another; tables, cursors and batches keep the store
- * open, so the order does not matter. NULL may be released. Calls on stores and tables are
- * thread-safe; a cursor or a batch belongs to one thread at a time. A process that forks must not
- * use a store of its parent.
+ * Handles are made by one call and released by another; tables and cursors keep the store open,
+ * batches do not, and the order does not matter. NULL may be released. Calls on stores and tables
+ * are thread-safe; a cursor or a batch belongs to one thread at a time. A process that forks must
+ * not use a store of its parent.
  */
 #ifndef EVERLEAF_H
 #define EVERLEAF_H

@@ -119,8 +119,8 @@ struct TableStats {
   std::uint64_t value_bytes = 0;  // sum of the values' lengths
 };
 
-// A handle; copies share the table, and keep the store open. After drop_table() every call answers
-// Outcome::dropped.
+// A handle; copies share the table, and keep the store open. After drop_table() every call that has
+// an outcome answers Outcome::dropped; to the others the table is empty.
 template <class K>
 class Table {
  public:
