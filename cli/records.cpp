@@ -53,22 +53,10 @@ bool RecordReader::next(Record& record) {
 }
 
 bool RecordReader::next_tsv(Record& record) {
-  text_.clear();
-  bool any = false;
-  while (true) {
-    const std::string_view bytes = input_.peek();
-    if (bytes.empty()) break;
-    any = true;
-    const std::size_t newline = bytes.find('\n');
-    const std::string_view part = bytes.substr(0, newline);
-    text_ += part;
-    if (text_.size() > kMaxLineBytes) throw BadRecord(start_, "key", too_long());
-    input_.consume(part.size() + (newline == std::string_view::npos ? 0 : 1));
-    if (newline != std::string_view::npos) break;
-  }
-  if (!any) return false;
+  const Input::Line line = input_.line(text_, kMaxLineBytes);
+  if (line == Input::Line::too_long) throw BadRecord(start_, "key", too_long());
+  if (line == Input::Line::end) return false;
   ++line_;
-  if (text_.ends_with('\r')) text_.pop_back();  // a file from Windows
   const std::size_t tab = text_.find('\t');
   auto key = unescape(std::string_view(text_).substr(0, tab));
   if (!key) {

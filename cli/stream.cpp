@@ -85,6 +85,24 @@ std::string_view Input::peek() {
   return {buffer_.data() + at_, end_ - at_};
 }
 
+Input::Line Input::line(std::string& text, std::size_t most) {
+  text.clear();
+  bool any = false;
+  while (true) {
+    const std::string_view bytes = peek();
+    if (bytes.empty()) break;
+    any = true;
+    const std::size_t newline = bytes.find('\n');
+    const std::string_view part = bytes.substr(0, newline);
+    text += part;
+    if (text.size() > most) return Line::too_long;
+    consume(part.size() + (newline == std::string_view::npos ? 0 : 1));
+    if (newline != std::string_view::npos) break;
+  }
+  if (text.ends_with('\r')) text.pop_back();
+  return any ? Line::read : Line::end;
+}
+
 void Input::fill() {
   before_buffer_ += end_;
   at_ = end_ = 0;

@@ -49,6 +49,9 @@ class Input {
   // Unread bytes, at least one; empty: the end.
   std::string_view peek();
   void consume(std::size_t bytes) { at_ += bytes; }
+  // The next line without its end, be it that of Unix or of Windows.
+  enum class Line : std::uint8_t { read, end, too_long };
+  Line line(std::string& text, std::size_t most);
 
   [[nodiscard]] std::uint64_t position() const { return before_buffer_ + at_; }
   // 0: not known (a pipe).

@@ -57,22 +57,10 @@ bool TableReader::next(TableRecord& record) {
 }
 
 bool TableReader::line() {
-  text_.clear();
-  bool any = false;
-  while (true) {
-    const std::string_view bytes = input_.peek();
-    if (bytes.empty()) break;
-    any = true;
-    const std::size_t newline = bytes.find('\n');
-    const std::string_view part = bytes.substr(0, newline);
-    text_ += part;
-    if (text_.size() > kMaxLineBytes) throw BadRecord(line_ + 1, "line", "too long");
-    input_.consume(part.size() + (newline == std::string_view::npos ? 0 : 1));
-    if (newline != std::string_view::npos) break;
-  }
-  if (!any) return false;
+  const Input::Line is = input_.line(text_, kMaxLineBytes);
+  if (is == Input::Line::too_long) throw BadRecord(line_ + 1, "line", "too long");
+  if (is == Input::Line::end) return false;
   ++line_;
-  if (text_.ends_with('\r')) text_.pop_back();  // a file from Windows
   return true;
 }
 

@@ -116,7 +116,7 @@ class State::Applying {
       if (made != Outcome::done) return made;
     }
     if (state_.buffered()) return Outcome::done;
-    return state_.medium().fence() ? Outcome::done : Outcome::io_error;
+    return state_.medium().fence() ? Outcome::done : Outcome::io_error;  // S9: before the list
   }
 
   // In the order of their addresses (T1).

@@ -89,7 +89,7 @@ Result<void> State::create(Durability durability) {
   medium().store(&made->kind, durability == Durability::strict ? kStrict : kBuffered);
   medium().store(made->extents[0].data(), extent.block());
   medium().store(made->extents[0].data() + 1, epoch::Space::kFirstExtentBytes);
-  medium().flush(made, sizeof *made);
+  medium().flush(made, sizeof *made);  // S4: the commit's first fence covers it
   record.cover(root_block.block(), sizeof *made);
   record.store(pmem::kStoreAt, root_block.block());
   const Outcome outcome = base_.redo().commit(record);

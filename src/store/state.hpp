@@ -74,6 +74,8 @@ class TableBase {
   State& state;
   const IndexInfo info;
   const std::uint64_t seed;  // of its keys' hashes
+  // Seq_cst: who reads pins and then looks here, who drops stores and then waits for pins; neither
+  // misses the other.
   std::atomic<bool> dropped{false};
 };
 

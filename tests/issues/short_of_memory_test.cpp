@@ -8,6 +8,7 @@
 #include <new>
 #include <thread>
 
+#include "fails_at.hpp"
 #include "hooks.hpp"
 #include "support.hpp"
 #include "trees/pool_state.hpp"
@@ -28,26 +29,6 @@ std::uint64_t figure(const Stats& stats, std::string_view name) {
   ADD_FAILURE() << "no figure " << name;
   return 0;
 }
-
-// Of the allocations of one operation, the one that fails; 0: none.
-int failing = 0;
-bool failed = false;
-void maybe_fail() {
-  if (failing == 0 || --failing != 0) return;
-  failed = true;
-  throw std::bad_alloc();
-}
-class FailsAt {
- public:
-  explicit FailsAt(int allocation) {
-    failing = allocation;
-    failed = false;
-    before_allocation = maybe_fail;
-  }
-  FailsAt(const FailsAt&) = delete;
-  FailsAt& operator=(const FailsAt&) = delete;
-  ~FailsAt() { before_allocation = nullptr; }
-};
 
 class ShortOfMemory : public EveryTree {};
 

@@ -5,30 +5,12 @@
 
 #include <everleaf/store.hpp>
 
+#include "fails_at.hpp"
 #include "hooks.hpp"
 #include "support.hpp"
 
 namespace everleaf::test {
 namespace {
-
-int failing = 0;
-bool failed = false;
-void maybe_fail() {
-  if (failing == 0 || --failing != 0) return;
-  failed = true;
-  throw std::bad_alloc();
-}
-class FailsAt {
- public:
-  explicit FailsAt(int allocation) {
-    failing = allocation;
-    failed = false;
-    before_allocation = maybe_fail;
-  }
-  FailsAt(const FailsAt&) = delete;
-  FailsAt& operator=(const FailsAt&) = delete;
-  ~FailsAt() { before_allocation = nullptr; }
-};
 
 using Content = std::map<std::string, std::string>;
 

@@ -4,10 +4,10 @@
 #include <csignal>
 #include <thread>
 
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shared_log.hpp"
 #include "support.hpp"
 #include "trees/pool_state.hpp"
 
@@ -23,20 +23,6 @@ struct Log {
   std::atomic<std::uint64_t> wrong{0};         // answers that differ from the model's
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
-
-class SharedLog {
- public:
-  SharedLog()
-      : log_(new (::mmap(nullptr, sizeof(Log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                         -1, 0)) Log) {}
-  SharedLog(const SharedLog&) = delete;
-  SharedLog& operator=(const SharedLog&) = delete;
-  ~SharedLog() { ::munmap(log_, sizeof(Log)); }
-  Log* operator->() const { return log_; }
-
- private:
-  Log* log_;
-};
 
 // The i-th operation of a run; phases of growth and of decay, so that all leaves split and vanish.
 template <class K>
@@ -133,7 +119,7 @@ void after_kill(const std::string& spec, const PoolOptions& options, std::uint64
   Map<K> map;
   std::uint64_t all = 0;
   for (std::uint64_t round = 0; round < rounds; ++round) {
-    SharedLog log;
+    SharedLog<Log> log;
     const std::uint64_t run = seed + round;
     std::fflush(nullptr);
     const pid_t pid = ::fork();

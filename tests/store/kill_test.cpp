@@ -5,10 +5,10 @@
 #include <csignal>
 #include <thread>
 
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shared_log.hpp"
 #include "stores.hpp"
 
 namespace everleaf::test {
@@ -18,20 +18,6 @@ namespace {
 struct Log {
   std::atomic<std::uint64_t> started{0};
   std::atomic<std::uint64_t> acknowledged{0};
-};
-
-class SharedLog {
- public:
-  SharedLog()
-      : log_(new (::mmap(nullptr, sizeof(Log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                         -1, 0)) Log) {}
-  SharedLog(const SharedLog&) = delete;
-  SharedLog& operator=(const SharedLog&) = delete;
-  ~SharedLog() { ::munmap(log_, sizeof(Log)); }
-  Log* operator->() const { return log_; }
-
- private:
-  Log* log_;
 };
 
 using Two = std::array<Content, 2>;
@@ -121,7 +107,7 @@ TEST_P(Killed, AtAnyMoment) {
   Scratch scratch;
   const std::uint64_t number = seed();
   Random random(number);
-  SharedLog log;
+  SharedLog<Log> log;
   Two maps;
   std::uint64_t done = 0;  // operations that `maps` has
   const std::size_t rounds = scaled(12);
