@@ -18,6 +18,8 @@
 #include "base/node_arena.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version_lock.hpp"
+#include "epoch/space.hpp"
+#include "trees/codes.hpp"
 #include "trees/fingerprint_keys.hpp"
 #include "trees/scan.hpp"
 
@@ -25,11 +27,35 @@ namespace everleaf::tree {
 
 inline constexpr unsigned kMaxHeight = 16;
 
+// Sorted prefixes, searched by halves; without branches that depend on them.
+struct Halving {
+  const std::atomic<std::uint64_t>* prefix;
+  [[nodiscard]] unsigned upper_bound(std::uint64_t key, unsigned count) const {
+    unsigned first = 0;
+    unsigned n = count;
+    while (n > 1) {
+      const unsigned half = n / 2;
+      first += prefix[first + half - 1].load(std::memory_order_acquire) <= key ? half : 0;
+      n -= half;
+    }
+    return n == 0 ? 0 : first + (prefix[first].load(std::memory_order_acquire) <= key ? 1U : 0U);
+  }
+};
+// By their codes.
+struct Coded {
+  const Codes* codes;
+  const std::atomic<std::uint64_t>* prefix;
+  [[nodiscard]] unsigned upper_bound(std::uint64_t key, unsigned count) const {
+    return codes->upper_bound(
+        key, count, [this](unsigned i) { return prefix[i].load(std::memory_order_acquire); });
+  }
+};
+
 // Sorted separators of a node, which may change meanwhile: the caller validates.
-template <class Keys>
+template <class Keys, class Prefixes>
 struct Separators {
   using Probe = typename Keys::Probe;
-  const std::atomic<std::uint64_t>* prefix;
+  Prefixes prefixes;
   const std::atomic<Separator*>* whole;  // of bytes keys
   unsigned count;
 
@@ -47,21 +73,13 @@ struct Separators {
   }
 
  private:
-  // Prefixes not above `key`; without branches that depend on it.
+  // Prefixes not above `key`.
   [[nodiscard]] unsigned upper_bound(std::uint64_t key) const {
-    unsigned first = 0;
-    unsigned n = count;
-    while (n > 1) {
-      const unsigned half = n / 2;
-      first += prefix[first + half - 1].load(std::memory_order_acquire) <= key ? half : 0;
-      n -= half;
-    }
-    return n == 0 ? 0 : first + (prefix[first].load(std::memory_order_acquire) <= key ? 1U : 0U);
+    return prefixes.upper_bound(key, count);
   }
   [[nodiscard]] unsigned rank_whole(const Probe& probe, Aim aim) const {
     unsigned first = probe.prefix == 0 ? 0 : upper_bound(probe.prefix - 1);  // prefixes below
-    unsigned last = first;
-    while (last < count && prefix[last].load(std::memory_order_acquire) <= probe.prefix) ++last;
+    unsigned last = std::max(first, upper_bound(probe.prefix));
     while (first < last) {  // among equal prefixes
       const unsigned middle = (first + last) / 2;
       const Separator* const one = whole[middle].load(std::memory_order_acquire);
@@ -77,26 +95,31 @@ struct Separators {
   }
 };
 
-template <class Keys>
+// What inner nodes keep of a leaf: all 64 bits, or the number of a block.
+struct LeafWords {
+  using Word = std::uint64_t;
+  static constexpr std::uint64_t kUnit = 1;
+};
+struct LeafNumbers {
+  using Word = std::uint32_t;
+  static constexpr std::uint64_t kUnit = epoch::kBlockAlign;
+};
+
+template <class Keys, class Leaves = LeafWords>
 class Inner {
  public:
   using Probe = typename Keys::Probe;
   using Key = typename Keys::Key;
   using Owned = typename OwnedKey<Key>::type;
-  static constexpr unsigned kFanout = 62;  // separators: a node of 8-byte keys is 1 KiB
+  static constexpr unsigned kFanout = 62;  // separators
 
+  // What a search reads comes first: of 8-byte keys above numbered leaves 7 lines of 15.
   struct alignas(pmem::kLine) Node {
     explicit Node(unsigned above_leaves) : level(above_leaves) {}
-    static void* operator new(std::size_t, base::NodeArena& arena) { return arena.allocate(); }
-    static void operator delete(void* node, base::NodeArena&) { base::NodeArena::free(node); }
-    static void operator delete(void* node) { base::NodeArena::free(node); }
     base::VersionLock lock;
     std::atomic<std::uint32_t> count{0};  // separators; children are one more
     const std::uint32_t level;            // 0: its children are leaves
-    std::array<std::atomic<std::uint64_t>, kFanout> prefix{};
-    std::array<std::atomic<std::uint64_t>, kFanout + 1> child{};
-    // Of bytes keys: the separators themselves.
-    std::array<std::atomic<Separator*>, Keys::kRecords ? kFanout : 0> whole{};
+    Codes codes;
   };
   struct Step {
     Node* node;
@@ -158,12 +181,12 @@ class Inner {
     if (!root_lock_.unchanged(path.root_version)) return false;
     while (true) {
       const unsigned position = rank(*node, probe, aim);
-      const std::uint64_t child = node->child[position].load(std::memory_order_acquire);
+      const std::uint64_t child = child_at(*node, position);
       if (position > 0) {
         path.has_low = true;
-        path.low_prefix = node->prefix[position - 1].load(std::memory_order_acquire);
+        path.low_prefix = prefix_at(*node, position - 1);
         if constexpr (Keys::kRecords)
-          path.low = node->whole[position - 1].load(std::memory_order_acquire);
+          path.low = wholes(*node)[position - 1].load(std::memory_order_acquire);
       }
       path.steps[path.depth++] = {node, version, position};
       if (!node->lock.unchanged(version)) return false;
@@ -201,15 +224,14 @@ class Inner {
     const Node* const node = walk.node;
     const std::uint64_t version = node->lock.begin();
     if (!walk.above->unchanged(walk.version)) return Came::changed;
-    const std::uint64_t child =
-        node->child[rank(*node, probe, Aim::at)].load(std::memory_order_acquire);
+    const std::uint64_t child = child_at(*node, rank(*node, probe, Aim::at));
     if (!node->lock.unchanged(version)) return Came::changed;
     if (node->level == 0) {
       place = {child, &node->lock, version};
       return Came::there;
     }
     walk = {&node->lock, version, reinterpret_cast<const Node*>(child)};
-    prefetch(*walk.node);
+    prefetch(*walk.node, node->level - 1);
     return Came::down;
   }
   [[nodiscard]] bool locate(const Probe& probe, Place& place) const {
@@ -222,19 +244,20 @@ class Inner {
 
   // --- Edits: the node is locked ---
   static void replace_child(Node& node, unsigned position, std::uint64_t leaf) {
-    node.child[position].store(leaf, std::memory_order_release);
+    set_child(node, position, leaf);
   }
   // Room for one more: the caller looked.
   static void insert_after(Node& node, unsigned position, Fresh separator, std::uint64_t child) {
     const unsigned n = node.count.load(std::memory_order_relaxed);
     for (unsigned i = n; i > position; --i) {
       move(node, i - 1, node, i);
-      copy(node.child[i], node.child[i + 1]);
+      set_child(node, i + 1, child_at(node, i));
     }
-    node.prefix[position].store(separator.prefix, std::memory_order_release);
+    prefixes(node)[position].store(separator.prefix, std::memory_order_release);
     if constexpr (Keys::kRecords)
-      node.whole[position].store(separator.whole.release(), std::memory_order_release);
-    node.child[position + 1].store(child, std::memory_order_release);
+      wholes(node)[position].store(separator.whole.release(), std::memory_order_release);
+    set_child(node, position + 1, child);
+    node.codes.insert(position, n + 1, prefix_of(node));
     node.count.store(n + 1, std::memory_order_release);
   }
   [[nodiscard]] static bool full(const Node& node) {
@@ -244,7 +267,8 @@ class Inner {
     return rank(node, probe, Aim::at) == position;
   }
   [[nodiscard]] static std::uint64_t child_at(const Node& node, unsigned position) {
-    return node.child[position].load(std::memory_order_acquire);
+    if (node.level > 0) return high(node).child[position].load(std::memory_order_acquire);
+    return low(node).child[position].load(std::memory_order_acquire) * Leaves::kUnit;
   }
   [[nodiscard]] static unsigned separators(const Node& node) {
     return node.count.load(std::memory_order_acquire);
@@ -254,9 +278,10 @@ class Inner {
   void remove_child(Node& node, unsigned position) {
     const unsigned n = node.count.load(std::memory_order_relaxed);
     const unsigned gone = position == 0 ? 0 : position - 1;
-    if constexpr (Keys::kRecords) retire(node.whole[gone].load(std::memory_order_relaxed));
+    if constexpr (Keys::kRecords) retire(wholes(node)[gone].load(std::memory_order_relaxed));
     for (unsigned i = gone; i + 1 < n; ++i) move(node, i + 1, node, i);
-    for (unsigned i = position; i < n; ++i) copy(node.child[i + 1], node.child[i]);
+    for (unsigned i = position; i < n; ++i) set_child(node, i, child_at(node, i + 1));
+    node.codes.erase(gone, n);
     node.count.store(n - 1, std::memory_order_release);
   }
 
@@ -268,7 +293,7 @@ class Inner {
     while (level > 0 && full(*path.steps[level - 1].node)) --level;
     const Step& step = path.steps[level];
     auto right = make_node(step.node->level);
-    std::unique_ptr<Node> root;
+    Owner root;
     if (level == 0) root = make_node(step.node->level + 1);
     if (level == 0 && path.depth == kMaxHeight) return false;  // 62^16 leaves
     base::LockSet locks;
@@ -283,15 +308,19 @@ class Inner {
     Node& left = *step.node;
     constexpr unsigned kHalf = kFanout / 2;
     for (unsigned i = kHalf + 1; i < kFanout; ++i) move(left, i, *right, i - kHalf - 1);
-    for (unsigned i = kHalf + 1; i <= kFanout; ++i)
-      copy(left.child[i], right->child[i - kHalf - 1]);
+    for (unsigned i = kHalf + 1; i <= kFanout; ++i) {
+      set_child(*right, i - kHalf - 1, child_at(left, i));
+    }
+    right->codes.rebuild(kFanout - kHalf - 1, prefix_of(*right));
     right->count.store(kFanout - kHalf - 1, std::memory_order_release);
-    Fresh up{left.prefix[kHalf].load(std::memory_order_relaxed), nullptr};
-    if constexpr (Keys::kRecords) up.whole.reset(left.whole[kHalf].load(std::memory_order_relaxed));
+    Fresh up{prefix_at(left, kHalf), nullptr};
+    if constexpr (Keys::kRecords)
+      up.whole.reset(wholes(left)[kHalf].load(std::memory_order_relaxed));
+    left.codes.rebuild(kHalf, prefix_of(left));
     left.count.store(kHalf, std::memory_order_release);
     const auto child = reinterpret_cast<std::uint64_t>(right.release());
     if (level == 0) {
-      root->child[0].store(reinterpret_cast<std::uint64_t>(&left), std::memory_order_relaxed);
+      set_child(*root, 0, reinterpret_cast<std::uint64_t>(&left));
       insert_after(*root, 0, std::move(up), child);
       root_.store(root.release(), std::memory_order_release);
     } else {
@@ -341,8 +370,7 @@ class Inner {
       locks.release(false);
       return;
     }
-    root_.store(reinterpret_cast<Node*>(root->child[0].load(std::memory_order_relaxed)),
-                std::memory_order_release);
+    root_.store(reinterpret_cast<Node*>(child_at(*root, 0)), std::memory_order_release);
     grace_.retire(tagged(root));
   }
 
@@ -360,7 +388,7 @@ class Inner {
       for (std::size_t i = 0; i < children.size();) {
         auto node = make_node(level);
         above.push_back({std::move(children[i].separator), 0});
-        node->child[0].store(children[i++].child, std::memory_order_relaxed);
+        set_child(*node, 0, children[i++].child);
         for (unsigned k = 0; k < kFill && i < children.size(); ++k, ++i) {
           insert_after(*node, k, std::move(children[i].separator), children[i].child);
         }
@@ -398,7 +426,7 @@ class Inner {
   static bool is_ours(std::uint64_t item) { return (item & kTags) != 0; }
   static void free_item(std::uint64_t item) {
     if ((item & kTags) == kNodeTag) {
-      delete reinterpret_cast<Node*>(item & ~kTags);
+      base::NodeArena::free(reinterpret_cast<Node*>(item & ~kTags));
     } else {
       delete reinterpret_cast<Separator*>(item & ~kTags);
     }
@@ -424,38 +452,88 @@ class Inner {
   static std::uint64_t tagged(Separator* separator) {
     return reinterpret_cast<std::uint64_t>(separator) | kSeparatorTag;
   }
-  std::unique_ptr<Node> make_node(unsigned level) {
-    return std::unique_ptr<Node>(new (arena_) Node(level));
+
+  template <class Child>
+  struct NodeOf : Node {
+    using Node::Node;
+    std::array<std::atomic<Child>, kFanout + 1> child{};
+    std::array<std::atomic<std::uint64_t>, kFanout> prefix{};
+    // Of bytes keys: the separators themselves.
+    std::array<std::atomic<Separator*>, Keys::kRecords ? kFanout : 0> whole{};
+  };
+  using Low = NodeOf<typename Leaves::Word>;  // above leaves
+  using High = NodeOf<std::uint64_t>;         // pointers to nodes
+  static const Low& low(const Node& node) { return static_cast<const Low&>(node); }
+  static Low& low(Node& node) { return static_cast<Low&>(node); }
+  static const High& high(const Node& node) { return static_cast<const High&>(node); }
+  static High& high(Node& node) { return static_cast<High&>(node); }
+  // Of either kind of node, constant or not.
+  template <class N>
+  static auto* prefixes(N& node) {
+    return node.level > 0 ? high(node).prefix.data() : low(node).prefix.data();
   }
-  static void copy(const std::atomic<std::uint64_t>& from, std::atomic<std::uint64_t>& to) {
-    to.store(from.load(std::memory_order_relaxed), std::memory_order_release);
+  template <class N>
+  static auto* wholes(N& node) {
+    return node.level > 0 ? high(node).whole.data() : low(node).whole.data();
   }
+  static std::uint64_t prefix_at(const Node& node, unsigned i) {
+    return prefixes(node)[i].load(std::memory_order_acquire);
+  }
+  static auto prefix_of(const Node& node) {
+    return [&node](unsigned i) { return prefix_at(node, i); };
+  }
+  static void set_child(Node& node, unsigned position, std::uint64_t child) {
+    if (node.level > 0) {
+      high(node).child[position].store(child, std::memory_order_release);
+    } else {
+      low(node).child[position].store(static_cast<typename Leaves::Word>(child / Leaves::kUnit),
+                                      std::memory_order_release);
+    }
+  }
+
+  struct Free {
+    void operator()(Node* node) const { base::NodeArena::free(node); }
+  };
+  using Owner = std::unique_ptr<Node, Free>;
+  Owner make_node(unsigned level) {
+    Node* node = nullptr;
+    if (level > 0) {
+      node = new (high_nodes_.allocate()) High(level);
+    } else {
+      node = new (low_nodes_.allocate()) Low(level);
+    }
+    return Owner(node);
+  }
+  // Both of one level.
   static void move(Node& from, unsigned i, Node& to, unsigned k) {
-    copy(from.prefix[i], to.prefix[k]);
+    prefixes(to)[k].store(prefix_at(from, i), std::memory_order_release);
     if constexpr (Keys::kRecords)
-      to.whole[k].store(from.whole[i].load(std::memory_order_relaxed), std::memory_order_release);
+      wholes(to)[k].store(wholes(from)[i].load(std::memory_order_relaxed),
+                          std::memory_order_release);
   }
-  // Separators and children: the child's line would be a second miss after the first.
-  static void prefetch(const Node& node) {
+  // Codes and children: the child's line would be a second miss after the first. The level is the
+  // caller's knowledge: to ask the node would be to wait for it.
+  static void prefetch(const Node& node, unsigned level) {
     const auto* const base = reinterpret_cast<const std::byte*>(&node);
-    for (std::size_t at = 0; at < 1024; at += pmem::kLine) __builtin_prefetch(base + at);
+    const std::size_t end = sizeof(Node) + (level > 0 ? sizeof(High::child) : sizeof(Low::child));
+    for (std::size_t at = 0; at < end; at += pmem::kLine) __builtin_prefetch(base + at);
   }
 
   // Separators before the child to take.
   static unsigned rank(const Node& node, const Probe& probe, Aim aim) {
     const unsigned n = std::min(node.count.load(std::memory_order_acquire), kFanout);
-    return Separators<Keys>{node.prefix.data(), node.whole.data(), n}.rank(probe, aim);
+    return Separators<Keys, Coded>{{&node.codes, prefixes(node)}, wholes(node), n}.rank(probe, aim);
   }
 
   void free_all(Node* node) {
     const unsigned n = node->count.load(std::memory_order_relaxed);
     for (unsigned i = 0; node->level > 0 && i <= n; ++i) {
-      free_all(reinterpret_cast<Node*>(node->child[i].load(std::memory_order_relaxed)));
+      free_all(reinterpret_cast<Node*>(child_at(*node, i)));
     }
     if constexpr (Keys::kRecords) {
-      for (unsigned i = 0; i < n; ++i) delete node->whole[i].load(std::memory_order_relaxed);
+      for (unsigned i = 0; i < n; ++i) delete wholes(*node)[i].load(std::memory_order_relaxed);
     }
-    delete node;
+    base::NodeArena::free(node);
   }
   template <class F>
   static void walk(const Node& node, const Owned* low, F& visit) {
@@ -464,13 +542,13 @@ class Inner {
       Owned key{};
       if (i > 0) {
         if constexpr (Keys::kRecords) {
-          key = node.whole[i - 1].load(std::memory_order_acquire)->key;
+          key = wholes(node)[i - 1].load(std::memory_order_acquire)->key;
         } else {
-          key = node.prefix[i - 1].load(std::memory_order_acquire);
+          key = prefix_at(node, i - 1);
         }
       }
       const Owned* const from = i > 0 ? &key : low;
-      const std::uint64_t child = node.child[i].load(std::memory_order_acquire);
+      const std::uint64_t child = child_at(node, i);
       if (node.level == 0) {
         visit(child, from);
       } else {
@@ -480,21 +558,22 @@ class Inner {
   }
   static void measure(const Node& node, Size& size) {
     ++size.nodes;
-    size.bytes += sizeof(Node);
+    size.bytes += node.level > 0 ? sizeof(High) : sizeof(Low);
     const unsigned n = separators(node);
     if constexpr (Keys::kRecords) {
       for (unsigned i = 0; i < n; ++i) {
-        const auto& key = node.whole[i].load(std::memory_order_acquire)->key;
+        const auto& key = wholes(node)[i].load(std::memory_order_acquire)->key;
         size.bytes += sizeof(Separator) + (key.capacity() > 15 ? key.capacity() : 0);
       }
     }
     for (unsigned i = 0; node.level > 0 && i <= n; ++i) {
-      measure(*reinterpret_cast<const Node*>(node.child[i].load(std::memory_order_acquire)), size);
+      measure(*reinterpret_cast<const Node*>(child_at(node, i)), size);
     }
   }
 
   alloc::Grace& grace_;
-  base::NodeArena arena_{sizeof(Node)};
+  base::NodeArena low_nodes_{sizeof(Low)};
+  base::NodeArena high_nodes_{sizeof(High)};
   mutable base::VersionLock root_lock_;
   std::atomic<Node*> root_{nullptr};
   std::atomic<Separator*> leftover_{nullptr};

@@ -64,7 +64,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
 
  private:
   using Probe = typename Keys::Probe;
-  using Nodes = Inner<Keys>;
+  using Nodes = Inner<Keys, LeafNumbers>;
   using Path = typename Nodes::Path;
   using Section = epoch::Epochs::Section;
   // What an attempt came to, if not to an outcome.

@@ -88,7 +88,7 @@ class Node : public WritersLine<Node<Keys>> {
     values()[i].store(reinterpret_cast<std::uint64_t>(leaf), std::memory_order_release);
   }
   [[nodiscard]] unsigned rank(const Probe& probe, Aim aim) const {
-    return Separators<Keys>{keys() + 1, wholes() + 1, leaves() - 1}.rank(probe, aim);
+    return Separators<Keys, Halving>{{keys() + 1}, wholes() + 1, leaves() - 1}.rank(probe, aim);
   }
   [[nodiscard]] std::uint64_t separator_prefix(unsigned i) const {
     return keys()[i].load(std::memory_order_acquire);
