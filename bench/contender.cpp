@@ -246,13 +246,8 @@ class ContenderOf final : public Contender {
 };
 
 Result<Pool> make_pool(const Plan& plan, const std::filesystem::path& file) {
-  PoolOptions options;
-  options.epoch_length = plan.epoch;
-  if (file.empty()) return Pool::anonymous(options);
-  options.mode = Mode::create;
-  options.domain = plan.domain;
-  options.emulate = plan.emulate;
-  return Pool::open(file, options);
+  const PoolOptions options = pool_options(plan, Mode::create);
+  return file.empty() ? Pool::anonymous(options) : Pool::open(file, options);
 }
 
 bool is_buffered(const std::string& spec) {

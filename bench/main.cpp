@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -57,6 +58,8 @@ void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--domain", arguments.domain,
                  "volatile, process, cache, memory or disk; default: what the directory gives");
   app.add_flag("--emulate", arguments.emulate, "Allow a domain that the directory does not give");
+  app.add_flag("--huge-pages", arguments.huge_pages,
+               "Pages of 2 MiB for pools on tmpfs and in memory, and for the maps");
   app.add_option("--epoch", arguments.epoch,
                  "Buffered trees: length of an epoch, 1us to 10s, for example 5ms; 0: only sync "
                  "steps; default: 50ms");
@@ -114,6 +117,18 @@ void hand_over_to_split(char** argv) {
                 fmt::format("--split: cannot run {}: {}", program.string(), std::strerror(errno)));
 }
 
+// glibc decides at the start whether malloc asks for huge pages.
+void ask_malloc_for_huge_pages(char** argv) {
+  constexpr const char* kName = "GLIBC_TUNABLES";
+  const std::string wanted = "glibc.malloc.hugetlb=1";
+  const char* const set = std::getenv(kName);
+  const std::string before = set == nullptr ? "" : set;
+  if (before.find("glibc.malloc.hugetlb=") != std::string::npos) return;
+  ::setenv(kName, (before.empty() ? wanted : before + ":" + wanted).c_str(), 1);
+  ::execv("/proc/self/exe", argv);
+  throw Failure(kExitIo, fmt::format("--huge-pages: cannot start again: {}", std::strerror(errno)));
+}
+
 void measure(const Arguments& arguments) {
   const Plan plan = make_plan(arguments);
   check_specs(plan);
@@ -138,6 +153,7 @@ int run_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (arguments.split && !split_so_far()) hand_over_to_split(argv);
+    if (arguments.huge_pages) ask_malloc_for_huge_pages(argv);
     measure(arguments);
     // Whoever started this program shall see why it ended.
     if (Interrupt::asked()) {

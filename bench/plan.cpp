@@ -342,6 +342,16 @@ Counts counts_of(const Plan& plan, const Phase& phase, std::uint64_t live) {
   return counts;
 }
 
+PoolOptions pool_options(const Plan& plan, Mode mode) {
+  PoolOptions options;
+  options.mode = mode;
+  options.domain = plan.domain;
+  options.emulate = plan.emulate;
+  options.epoch_length = plan.epoch;
+  options.huge_pages = plan.huge_pages;
+  return options;
+}
+
 Plan make_plan(const Arguments& arguments) {
   check_numbers(arguments);
   Plan plan;
@@ -362,6 +372,7 @@ Plan make_plan(const Arguments& arguments) {
     }
   }
   plan.emulate = arguments.emulate;
+  plan.huge_pages = arguments.huge_pages;
   plan.epoch = choose_epoch(arguments.epoch);
   plan.dir = choose_dir(arguments.dir);
   plan.repeat = static_cast<unsigned>(arguments.repeat);

@@ -153,6 +153,7 @@ struct Arguments {
   std::string distribution = "uniform";
   std::string domain;
   bool emulate = false;
+  bool huge_pages = false;
   std::string epoch;
   std::string dir;
   std::uint64_t repeat = 3;
@@ -176,6 +177,7 @@ struct Plan {
   Distribution distribution;
   std::optional<Domain> domain;  // nullopt: what the library detects
   bool emulate = false;
+  bool huge_pages = false;
   std::chrono::nanoseconds epoch = PoolOptions{}.epoch_length;  // of buffered trees
   std::filesystem::path dir;
   unsigned repeat = 1;
@@ -194,6 +196,8 @@ inline constexpr std::uint64_t kTimeAllUpTo = 10'000;
 
 // Throws Failure with kExitUsage and a sentence that names what is wrong and what there is.
 Plan make_plan(const Arguments& arguments);
+
+[[nodiscard]] PoolOptions pool_options(const Plan& plan, Mode mode);
 
 Distribution parse_distribution(std::string_view text);
 

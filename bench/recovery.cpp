@@ -61,12 +61,7 @@ class Subject {
 
  private:
   [[nodiscard]] Pool open(Mode mode) const {
-    PoolOptions options;
-    options.mode = mode;
-    options.epoch_length = plan_.epoch;
-    options.domain = plan_.domain;
-    options.emulate = plan_.emulate;
-    return must(Pool::open(file_, options), "pool");
+    return must(Pool::open(file_, pool_options(plan_, mode)), "pool");
   }
 
   // The child's life: it tells when it is there, and does not end by itself.

@@ -48,6 +48,9 @@ struct PoolOptions {
   // Of buffered trees: 1 us to 10 s; 0: nobody steps the clock but sync() and advance_epoch().
   std::chrono::nanoseconds epoch_length = std::chrono::milliseconds(50);
   std::uint64_t max_bytes = 0;  // cap on the file's size; 0: as far as the disk goes, at most 1 TiB
+  // On tmpfs and in anonymous memory: pages of 2 MiB where the system gives them, whatever the
+  // mount says (Linux 6.1). What has them keeps them, whoever opens it.
+  bool huge_pages = true;
 };
 
 // Which tree keeps an index, and with which keys.

@@ -64,18 +64,20 @@ bool gives(Domain device, Domain wanted) {
 
 }  // namespace
 
+bool on_tmpfs(int fd) {
+  struct statfs system {};
+  return ::fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC;
+}
+
 DomainChoice detect(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return {Domain::process, false, "the file cannot be examined"};
   if (S_ISCHR(info.st_mode)) return dax(info, "a DAX character device");
+  if (on_tmpfs(fd))
+    return {Domain::process, false, "tmpfs: survives the process, not a power loss"};
   struct statfs system {};
-  if (::fstatfs(fd, &system) == 0) {
-    if (system.f_type == TMPFS_MAGIC) {
-      return {Domain::process, false, "tmpfs: survives the process, not a power loss"};
-    }
-    if (system.f_type == HUGETLBFS_MAGIC) {
-      return {Domain::process, false, "hugetlbfs: survives the process, not a power loss"};
-    }
+  if (::fstatfs(fd, &system) == 0 && system.f_type == HUGETLBFS_MAGIC) {
+    return {Domain::process, false, "hugetlbfs: survives the process, not a power loss"};
   }
   if (S_ISREG(info.st_mode) && maps_synchronously(fd)) return dax(info, "a DAX file (MAP_SYNC)");
   return {Domain::disk, false, "a file without DAX: only msync makes it durable"};

@@ -8,6 +8,7 @@ namespace everleaf::pmem {
 // The domain of the file behind `fd` by its device and mapping. MAP_SYNC is tried on `fd` itself if
 // it is a file of at least one page; a directory's answer is that of its file system.
 DomainChoice detect(int fd);
+[[nodiscard]] bool on_tmpfs(int fd);
 
 // `wanted` (or what the device gives) checked against the device: domain_too_strong unless
 // emulated.

@@ -17,6 +17,8 @@
 namespace everleaf::pmem {
 namespace {
 
+constexpr std::uint64_t kPage = 4096;
+
 Code code_of(int error) {
   switch (error) {
     case ENOENT:
@@ -169,26 +171,53 @@ Result<void> sync_directory(const std::filesystem::path& file) {
   return {};
 }
 
+Result<Mapping> Mapping::map(int file, std::uint64_t bytes, int flags) {
+  constexpr int kAccess = PROT_READ | PROT_WRITE;
+  // The kernel aligns for some file systems alone. So: a range that holds an aligned one.
+  const std::uint64_t room = (bytes + 2 * kHugePage - 1) / kHugePage * kHugePage;
+  void* const range =
+      ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) return failed_mapping(errno);
+  auto* const start = static_cast<std::byte*>(range);
+  std::byte* const base =
+      start + (kHugePage - reinterpret_cast<std::uintptr_t>(range) % kHugePage) % kHugePage;
+  if (::mmap(base, bytes, kAccess, flags | MAP_FIXED, file, 0) == MAP_FAILED) {
+    const int error = errno;
+    ::munmap(range, room);
+    return failed_mapping(error);
+  }
+  const auto before = static_cast<std::uint64_t>(base - start);
+  const std::uint64_t end = (before + bytes + kPage - 1) / kPage * kPage;
+  if (before != 0) ::munmap(start, before);
+  ::munmap(start + end, room - end);
+  return Mapping(base, bytes);
+}
+
 Result<Mapping> Mapping::shared(const Descriptor& file, std::uint64_t bytes, bool synchronous) {
-  const int flags = synchronous ? MAP_SHARED_VALIDATE | MAP_SYNC : MAP_SHARED | MAP_NORESERVE;
-  void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file.get(), 0);
-  if (base == MAP_FAILED) return failed_mapping(errno);
-  return Mapping(static_cast<std::byte*>(base), bytes);
+  return map(file.get(), bytes,
+             synchronous ? MAP_SHARED_VALIDATE | MAP_SYNC : MAP_SHARED | MAP_NORESERVE);
 }
 
 Result<Mapping> Mapping::copy(const Descriptor& file, std::uint64_t bytes) {
-  void* const base =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.get(), 0);
-  if (base == MAP_FAILED) return failed_mapping(errno);
-  return Mapping(static_cast<std::byte*>(base), bytes);
+  return map(file.get(), bytes, MAP_PRIVATE | MAP_NORESERVE);
 }
 
-Result<Mapping> Mapping::anonymous(std::uint64_t bytes) {
-  void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) return failed_mapping(errno);
-  ::madvise(base, bytes, MADV_HUGEPAGE);  // a wish: without it everything works, slower
-  return Mapping(static_cast<std::byte*>(base), bytes);
+Result<Mapping> Mapping::anonymous(std::uint64_t bytes, bool huge) {
+  auto mapping = map(-1, bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+  // A wish: without it everything works, slower.
+  if (mapping && huge) ::madvise(mapping->base(), bytes, MADV_HUGEPAGE);
+  return mapping;
+}
+
+bool Mapping::back_with_huge_page(const Descriptor& file, std::uint64_t at) const {
+#ifdef MADV_COLLAPSE
+  constexpr int kCollapse = MADV_COLLAPSE;
+#else
+  constexpr int kCollapse = 25;  // headers before Linux 6.1
+#endif
+  // A range without any page is none to it, and the file must reach to the end of it.
+  return reserve_blocks(file, at + kHugePage - kPage, at + kHugePage) == 0 &&
+         ::madvise(base_ + at, kHugePage, kCollapse) == 0;
 }
 
 Mapping::~Mapping() {

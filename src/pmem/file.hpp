@@ -41,6 +41,9 @@ class Descriptor {
 // Reserves storage for [from, to): a full disk is an error here, never a SIGBUS later.
 Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to);
 
+// What one page table entry can map; mappings are aligned so.
+inline constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
+
 // Backs the first `bytes` of a file that may have holes. out_of_space before anything is taken if
 // the holes are larger than what the disk has left. `exact`: the file's count of blocks holds no
 // metadata, so it alone tells whether there are holes.
@@ -58,8 +61,8 @@ class Mapping {
   static Result<Mapping> shared(const Descriptor& file, std::uint64_t bytes, bool synchronous);
   // Copy on write: stores stay in this process.
   static Result<Mapping> copy(const Descriptor& file, std::uint64_t bytes);
-  // Zeroed memory, taken as it is touched; huge pages where the system gives them.
-  static Result<Mapping> anonymous(std::uint64_t bytes);
+  // Zeroed memory, taken as it is touched; `huge`: in huge pages where the system gives them.
+  static Result<Mapping> anonymous(std::uint64_t bytes, bool huge);
 
   Mapping() = default;
   Mapping(Mapping&& other) noexcept
@@ -73,7 +76,12 @@ class Mapping {
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
+  // Of the tmpfs file that is mapped: new storage for [at, at + kHugePage), nothing of which has
+  // any, as one page. False: the kernel does not do it; some of the range may have storage then.
+  [[nodiscard]] bool back_with_huge_page(const Descriptor& file, std::uint64_t at) const;
+
  private:
+  static Result<Mapping> map(int file, std::uint64_t bytes, int flags);
   Mapping(std::byte* base, std::uint64_t bytes) : base_(base), bytes_(bytes) {}
   std::byte* base_ = nullptr;
   std::uint64_t bytes_ = 0;

@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::uint64_t kGrowUnit = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGrowMost = std::uint64_t{256} << 20;
-constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 
 Result<std::uint64_t> cap_of(const PoolOptions& options) {
   if (options.max_bytes == 0) return kMaxPoolBytes;
@@ -328,7 +327,7 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
     if (read_only_) {
       mapping = Mapping::copy(file_, reserve);
     } else if (!file_.valid()) {
-      mapping = Mapping::anonymous(reserve);
+      mapping = Mapping::anonymous(reserve, options.huge_pages);
     } else {
       mapping = Mapping::shared(file_, reserve, synchronous && !domain_.emulated);
     }
@@ -338,6 +337,7 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   }
   if (!mapping) return std::unexpected(mapping.error());
   mapping_ = std::move(*mapping);
+  huge_pages_ = options.huge_pages && !read_only_ && file_.valid() && on_tmpfs(file_.get());
   cap_ = std::min({std::max(cap_, file_bytes), reserve, kMaxPoolBytes});
   // A private copy is nobody's durable state, and an observer sees nothing of it.
   medium_ = std::make_unique<Medium>(mapping_.base(), file_bytes,
@@ -374,6 +374,7 @@ bool PoolFile::grow(std::uint64_t bytes) {
   const std::uint64_t unit = now % kHugePage == 0 ? kHugePage : kGrowUnit;
   std::uint64_t target = std::min((std::max(bytes, now + step) + unit - 1) / unit * unit, cap_);
   if (file_.valid()) {
+    take_huge_pages(now, target);
     auto backed = allocate(file_, now, target);
     if (!backed && target > bytes) {
       target = bytes;  // the disk is nearly full: take only what is needed now
@@ -388,6 +389,15 @@ bool PoolFile::grow(std::uint64_t bytes) {
   }
   medium_->grow(target);
   return true;
+}
+
+// Of what is new; allocate() does the rest, or finds that there is no room.
+void PoolFile::take_huge_pages(std::uint64_t from, std::uint64_t to) {
+  std::uint64_t at = (from + kHugePage - 1) / kHugePage * kHugePage;
+  for (; huge_pages_ && at + kHugePage <= to; at += kHugePage) {
+    // What was refused once is not asked for again: each attempt may look for a page for long.
+    huge_pages_ = mapping_.back_with_huge_page(file_, at);
+  }
 }
 
 Result<void> PoolFile::mark_open() {

@@ -63,6 +63,7 @@ class PoolFile {
                                              Observer* observer);
   Result<void> read_header(std::uint64_t file_bytes);
   Result<void> map(const PoolOptions& options, std::uint64_t file_bytes, Observer* observer);
+  void take_huge_pages(std::uint64_t from, std::uint64_t to);
   [[nodiscard]] Result<void> format();
   [[nodiscard]] Error write_back_failed() const;
 
@@ -74,6 +75,7 @@ class PoolFile {
   DomainChoice domain_;
   std::uint64_t cap_ = kMaxPoolBytes;
   bool read_only_ = false;
+  bool huge_pages_ = false;  // worth an attempt
   bool was_clean_ = false;
   bool header_copy_damaged_ = false;
   base::Mutex grow_mutex_;

@@ -1,5 +1,7 @@
 // Out of space is a refusal that changes nothing: at the k-th allocation for every k, and in a pool
 // whose size is capped.
+#include <sys/stat.h>
+
 #include "support.hpp"
 #include "trees/pool_state.hpp"
 
@@ -139,6 +141,47 @@ TEST_P(Space, UntilTheCapIsReached) {
 }
 
 EVERLEAF_EVERY_TREE(Space);
+
+// Where the kernel gives no huge pages, both pools are of small ones: the promises are the same.
+TEST(HugePages, APoolWithThemIsBackedAndOpensWithout) {
+  for (const bool huge : {true, false}) {
+    const Scratch scratch;
+    PoolOptions options = small_pool();
+    std::uint64_t keys = 0;
+    const auto with_index = [&](bool wanted, auto&& work) {
+      options.huge_pages = wanted;
+      Pool pool = Pool::open(scratch / "pool", options).value();
+      work(pool.index<std::uint64_t>("index", "wbtree").value());
+      EXPECT_EQ(unsound(pool), "");
+    };
+    with_index(huge, [&](Index<std::uint64_t> index) {
+      while (std::filesystem::file_size(scratch / "pool") < kMostBytes / 2) {
+        ASSERT_EQ(index.insert(keys, ~keys), Outcome::done);
+        ++keys;
+      }
+    });
+    struct stat info {};
+    ASSERT_EQ(::stat((scratch / "pool").c_str(), &info), 0);
+    EXPECT_GE(info.st_blocks * 512, info.st_size) << "holes: a store to one may be a SIGBUS";
+    with_index(!huge, [&](Index<std::uint64_t> index) {
+      for (std::uint64_t key = 0; key < keys; ++key) ASSERT_EQ(*index.find(key), ~key);
+    });
+  }
+}
+
+// What a growth that was refused has taken is no part of the pool, and the next growth takes it.
+TEST(HugePages, ACappedPoolIsNotLargerThanItsCap) {
+  const Scratch scratch;
+  PoolOptions options = small_pool();
+  options.max_bytes = (std::uint64_t{7} << 20) + 4096;
+  Pool pool = Pool::open(scratch / "pool", options).value();
+  auto index = pool.index<std::uint64_t>("index", "wbtree").value();
+  std::uint64_t keys = 0;
+  while (index.insert(keys, ~keys) == Outcome::done) ++keys;
+  EXPECT_LE(std::filesystem::file_size(scratch / "pool"), options.max_bytes);
+  EXPECT_GT(keys, 100'000U);
+  EXPECT_EQ(unsound(pool), "");
+}
 
 }  // namespace
 }  // namespace everleaf::test
