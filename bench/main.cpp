@@ -58,8 +58,11 @@ void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--domain", arguments.domain,
                  "volatile, process, cache, memory or disk; default: what the directory gives");
   app.add_flag("--emulate", arguments.emulate, "Allow a domain that the directory does not give");
-  app.add_flag("--huge-pages", arguments.huge_pages,
-               "Pages of 2 MiB for pools on tmpfs and in memory, and for the maps");
+  app.add_option("--pages", arguments.pages,
+                 "small: 4 KiB for all; huge: 2 MiB for pools on tmpfs and in memory, and for the "
+                 "maps; own: as each comes, pools with huge pages and maps with what malloc takes")
+      ->check(CLI::IsMember({"small", "huge", "own"}))
+      ->capture_default_str();
   app.add_option("--epoch", arguments.epoch,
                  "Buffered trees: length of an epoch, 1us to 10s, for example 5ms; 0: only sync "
                  "steps; default: 50ms");
@@ -126,7 +129,7 @@ void ask_malloc_for_huge_pages(char** argv) {
   if (before.find("glibc.malloc.hugetlb=") != std::string::npos) return;
   ::setenv(kName, (before.empty() ? wanted : before + ":" + wanted).c_str(), 1);
   ::execv("/proc/self/exe", argv);
-  throw Failure(kExitIo, fmt::format("--huge-pages: cannot start again: {}", std::strerror(errno)));
+  throw Failure(kExitIo, fmt::format("--pages huge: cannot start again: {}", std::strerror(errno)));
 }
 
 void measure(const Arguments& arguments) {
@@ -153,7 +156,7 @@ int run_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (arguments.split && !split_so_far()) hand_over_to_split(argv);
-    if (arguments.huge_pages) ask_malloc_for_huge_pages(argv);
+    if (arguments.pages == "huge") ask_malloc_for_huge_pages(argv);
     measure(arguments);
     // Whoever started this program shall see why it ended.
     if (Interrupt::asked()) {

@@ -372,7 +372,7 @@ Plan make_plan(const Arguments& arguments) {
     }
   }
   plan.emulate = arguments.emulate;
-  plan.huge_pages = arguments.huge_pages;
+  plan.huge_pages = arguments.pages != "small";
   plan.epoch = choose_epoch(arguments.epoch);
   plan.dir = choose_dir(arguments.dir);
   plan.repeat = static_cast<unsigned>(arguments.repeat);

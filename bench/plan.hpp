@@ -153,7 +153,7 @@ struct Arguments {
   std::string distribution = "uniform";
   std::string domain;
   bool emulate = false;
-  bool huge_pages = false;
+  std::string pages = "small";  // huge; own
   std::string epoch;
   std::string dir;
   std::uint64_t repeat = 3;
@@ -177,7 +177,7 @@ struct Plan {
   Distribution distribution;
   std::optional<Domain> domain;  // nullopt: what the library detects
   bool emulate = false;
-  bool huge_pages = false;
+  bool huge_pages = false;                                      // of pools
   std::chrono::nanoseconds epoch = PoolOptions{}.epoch_length;  // of buffered trees
   std::filesystem::path dir;
   unsigned repeat = 1;
