@@ -117,6 +117,11 @@ class Leaf {
       __builtin_prefetch(base_ + at);
     }
   }
+  void prefetch_for_stores() const {
+    for (std::size_t at = 0; at < shape_->bytes; at += pmem::kLine) {
+      __builtin_prefetch(base_ + at, 1);
+    }
+  }
 
  private:
   std::byte* base_;

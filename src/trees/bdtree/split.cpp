@@ -119,6 +119,10 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::split_leaf(Section& section, const 
   const std::size_t bytes = options_.shape.bytes;
   Block left(space_);
   Block right(space_);
+  // Most splits need both, whose lines come while the old leaf is sorted.
+  for (Block* const block : {&left, &right}) {
+    if (block->get(bytes)) leaf(block->at()).prefetch_for_stores();
+  }
   // The locks go back before the blocks do.
   base::LockSet locks;
   const auto give_up = [&locks](Attempt why) {
