@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <poll.h>
@@ -14,6 +15,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "interrupt.hpp"
 
 namespace everleaf::crash {
 namespace {
@@ -38,6 +41,9 @@ void limit_processor_time(double seconds) {
 [[noreturn]] void work(const Jobs& jobs, std::size_t job, int out) {
   if (::dup2(out, STDOUT_FILENO) < 0) ::_exit(kBroken);
   ::close(out);
+  // The parent hands an interrupt on, and waits for what was done.
+  std::signal(SIGINT, SIG_IGN);
+  remember(SIGTERM, false);
   if (jobs.processor_seconds > 0) limit_processor_time(jobs.processor_seconds);
   const std::string answer = jobs.run(job);
   std::fputc(kAnswerFollows, stdout);
@@ -99,7 +105,14 @@ void end_all(std::vector<Child>& children) {
 void in_processes(const Jobs& jobs) {
   std::vector<Child> children;
   std::size_t next = 0;
+  bool told = false;
   while (next < jobs.count || !children.empty()) {
+    if (interrupted()) {
+      next = jobs.count;
+      if (!std::exchange(told, true)) {
+        for (const Child& child : children) ::kill(child.pid, SIGTERM);
+      }
+    }
     if (next < jobs.count && children.size() < jobs.at_once) {
       children.push_back(begin(jobs, next++));
       continue;
