@@ -517,6 +517,7 @@ int run_checks(const Arguments& a) {
   };
   fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10} {:>8}\n", "index", "keys", "ops", "points",
              "executions", "per s", "failures");
+  std::fflush(stdout);
   if (jobs > 1) {
     in_processes(
         {all.size(), jobs, 0, [&](std::size_t i) { return to_json(look(i), a).dump(); }, ended});

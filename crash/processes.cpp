@@ -22,7 +22,8 @@ namespace everleaf::crash {
 namespace {
 
 constexpr char kAnswerFollows = '\0';  // nothing that is printed has it
-constexpr int kBroken = 3;             // exit status
+constexpr int kPollMs = 200;
+constexpr int kBroken = 3;  // exit status
 
 struct Child {
   pid_t pid = -1;
@@ -119,7 +120,8 @@ void in_processes(const Jobs& jobs) {
     }
     std::vector<pollfd> waiting;
     for (const Child& child : children) waiting.push_back({child.out, POLLIN, 0});
-    if (::poll(waiting.data(), waiting.size(), -1) < 0) continue;
+    // Not for ever: an interrupt may come just before.
+    if (::poll(waiting.data(), waiting.size(), kPollMs) <= 0) continue;
     for (std::size_t i = waiting.size(); i-- != 0;) {
       if (waiting[i].revents == 0 || !listen(children[i])) continue;
       const std::size_t job = children[i].job;

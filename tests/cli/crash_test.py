@@ -99,8 +99,9 @@ class Crash(unittest.TestCase):
                     process.send_signal(signal.SIGINT)
                     self.assertEqual(process.wait(60), 130)
                 rows = json.loads(path.read_text())
-                self.assertGreater(len(rows), 0)
-                self.assertFalse(rows[0]["complete"])
+                # Of two processes none may have begun.
+                self.assertGreaterEqual(len(rows), 2 - jobs)
+                self.assertFalse(any(row["complete"] for row in rows))
 
 
 if __name__ == "__main__":
