@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "interrupt.hpp"
 #include "meter.hpp"
 #include "mutate.hpp"
 #include "processes.hpp"
@@ -28,6 +29,7 @@ namespace {
 constexpr int kExitFound = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitIo = 3;
+constexpr int kExitInterrupted = 130;
 constexpr double kLongShrink = 20;  // seconds
 constexpr double kShortShrink = 2;
 using Clock = std::chrono::steady_clock;
@@ -117,6 +119,7 @@ struct Row {
   std::uint64_t workloads = 0;
   std::uint64_t schedules = 0;
   std::uint64_t failures = 0;
+  std::uint64_t compared_points = 0;  // of sequences, with enumeration
 };
 
 std::vector<std::pair<std::string, KeyType>> cases(const Arguments& a) {
@@ -168,6 +171,28 @@ void add(Report& sum, const Report& one) {
   sum.stores += one.stores;
 }
 
+double rate(const Report& report) {
+  return report.seconds > 0 ? static_cast<double>(report.executions) / report.seconds : 0;
+}
+
+// Before anything is done: it would be in vain.
+void can_write(const std::string& path) {
+  if (!path.empty() && !std::ofstream(path, std::ios::app)) {
+    throw std::runtime_error("cannot write to '" + path + "'");
+  }
+}
+
+void write_json(const std::string& path, const nlohmann::json& rows) {
+  if (path.empty()) return;
+  std::ofstream file(path, std::ios::trunc);
+  file << rows.dump(2) << "\n";
+  if (!file) throw std::runtime_error("cannot write to '" + path + "'");
+}
+
+int exit_code(std::uint64_t failures) {
+  return failures != 0 ? kExitFound : interrupted() ? kExitInterrupted : 0;
+}
+
 Config base_config(const Arguments& a, const std::string& spec, KeyType keys) {
   Config config;
   config.spec = spec;
@@ -186,12 +211,24 @@ void report_failure(Config config, Origin origin, Failure failure, double second
   print_failure(config, origin, failure);
 }
 
+// The last operation of a sequence; those before it are the last ones of others. 1: a failure.
+std::uint64_t compare(Config config, const Origin& origin, std::uint64_t& points) {
+  constexpr std::uint64_t kMostImages = 300;
+  config.only_op = config.ops.size() - 1;
+  config.skip_creation = true;
+  const Comparison comparison = compare_with_eager(config, kMostImages);
+  points += comparison.points;
+  if (comparison.wrong.empty()) return 0;
+  print_failure(config, origin, {comparison.wrong, *config.only_op, {}, {}, {}, {}, {}});
+  return 1;
+}
+
 // Workloads until the time is up; each of another seed, so of another shape.
 Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time_point until) {
-  Row row{spec, keys, {}, 0, 0, 0};
+  Row row{spec, keys, {}, 0, 0, 0, 0};
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   std::vector<Op> sequence;
-  for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || Clock::now() < until); ++n) {
+  for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || !is_late(until)); ++n) {
     Config config = base_config(a, spec, keys);
     Origin origin{{a.ops, a.seed + n, 0, std::nullopt, is_buffered(spec)}, {}};
     config.deadline = until;
@@ -226,6 +263,9 @@ Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time
                      : a.first         ? kShortShrink
                                        : kLongShrink);
     }
+    if (a.exhaustive != 0 && !a.eager && !report.failure) {
+      row.failures += compare(config, origin, row.compared_points);
+    }
     if (a.record_only) break;
   }
   if (terminal) fmt::print(stderr, "\r\033[K");
@@ -249,9 +289,9 @@ void print_failure(const ConcurrentConfig& config, const ConcurrentReport& repor
 Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
                   Clock::time_point until) {
   constexpr std::chrono::milliseconds kMostPerProgram{500};
-  Row row{spec, keys, {}, 0, 0, 0};
+  Row row{spec, keys, {}, 0, 0, 0, 0};
   const auto begun = Clock::now();
-  for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || Clock::now() < until); ++n) {
+  for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || !is_late(until)); ++n) {
     ConcurrentConfig config;
     config.spec = spec;
     config.keys = keys;
@@ -301,6 +341,7 @@ int run_words(const Arguments& a) {
   WordsReport sum;
   std::uint64_t failures = 0;
   std::uint64_t n = 0;
+  std::uint64_t operations = 0;
   const auto check_one = [&](const WordsConfig& config) {
     const WordsReport report = crash::run_words(config);
     sum.schedules += report.schedules;
@@ -308,13 +349,16 @@ int run_words(const Arguments& a) {
     sum.nested_points += report.nested_points;
     sum.executions += report.executions;
     sum.sampled += report.sampled;
+    sum.merged += report.merged;
+    sum.complete = sum.complete && report.complete;
+    for (const auto& calls : config.program.threads) operations += calls.size();
     for (const auto& [path, times] : report.reached) sum.reached[path] += times;
     ++n;
     if (report.failure.empty()) return;
     ++failures;
     print_failure(config, report);
   };
-  const auto on = [&] { return (failures == 0 || !a.first) && Clock::now() < until; };
+  const auto on = [&] { return (failures == 0 || !a.first) && !is_late(until); };
   const Domain domain = parse_domain(a.domain).value_or(Domain::memory);
   if (!a.program.empty()) {
     WordsConfig config = word_search(*parse_words(a.program), a.seed, domain);
@@ -336,7 +380,25 @@ int run_words(const Arguments& a) {
       "{} programs, {} schedules, {} crash points, {} in recovery, {} executions, {} failures\n", n,
       sum.schedules, sum.crash_points, sum.nested_points, sum.executions, failures);
   for (const auto& [path, times] : sum.reached) fmt::print("  {:>9} {}\n", times, path);
-  return failures == 0 ? 0 : kExitFound;
+  const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+  write_json(a.json, nlohmann::json::array(
+                         {{{"index", "pmwcas"},
+                           {"keys", nullptr},
+                           {"domain", a.domain},
+                           {"threads", a.threads},
+                           {"workloads", n},
+                           {"schedules", sum.schedules},
+                           {"operations", operations},
+                           {"crash_points", sum.crash_points},
+                           {"nested_crash_points", sum.nested_points},
+                           {"sampled_crash_points", sum.sampled},
+                           {"complete", sum.complete},
+                           {"executions", sum.executions},
+                           {"executions_per_second", static_cast<double>(sum.executions) / seconds},
+                           {"merged_stores", sum.merged},
+                           {"reached", sum.reached},
+                           {"failures", failures}}}));
+  return exit_code(failures);
 }
 
 int replay_words(const Arguments& a) {
@@ -393,8 +455,6 @@ int replay_threads(const Arguments& a) {
 }
 
 nlohmann::json to_json(const Row& row, const Arguments& a) {
-  const double rate =
-      row.sum.seconds > 0 ? static_cast<double>(row.sum.executions) / row.sum.seconds : 0;
   return {{"index", row.index},
           {"keys", everleaf::to_string(row.keys)},
           {"domain", a.domain},
@@ -408,16 +468,10 @@ nlohmann::json to_json(const Row& row, const Arguments& a) {
           {"sampled_nested_crash_points", row.sum.sampled_nested_points},
           {"complete", row.sum.complete},
           {"executions", row.sum.executions},
-          {"executions_per_second", rate},
+          {"executions_per_second", rate(row.sum)},
           {"merged_stores", row.sum.merged},
+          {"compared_crash_points", row.compared_points},
           {"failures", row.failures}};
-}
-
-void write_json(const std::string& path, const nlohmann::json& rows) {
-  if (path.empty()) return;
-  std::ofstream file(path, std::ios::trunc);
-  file << rows.dump(2) << "\n";
-  if (!file) throw std::runtime_error("cannot write to '" + path + "'");
 }
 
 void print_row(const nlohmann::json& row) {
@@ -459,10 +513,11 @@ int run_checks(const Arguments& a) {
     fmt::print("{}", end_of.printed);
     if (end_of.died.empty()) return note(nlohmann::json::parse(end_of.answer));
     fmt::print("{}\n", end_of.died);
-    return note(to_json(Row{all[i].first, all[i].second, {}, 0, 0, 1}, a));
+    return note(to_json(Row{all[i].first, all[i].second, {}, 0, 0, 1, 0}, a));
   };
   fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10} {:>8}\n", "index", "keys", "ops", "points",
              "executions", "per s", "failures");
+  std::fflush(stdout);
   if (jobs > 1) {
     in_processes(
         {all.size(), jobs, 0, [&](std::size_t i) { return to_json(look(i), a).dump(); }, ended});
@@ -471,21 +526,65 @@ int run_checks(const Arguments& a) {
       const Row row = look(i);
       const bool more = note(to_json(row, a));
       if (a.record_only) fmt::print("{:.4f} s, {} stores\n", row.sum.seconds, row.sum.stores);
-      if (!more) break;
+      if (!more || interrupted()) break;
     }
   }
   write_json(a.json, rows);
-  return failures == 0 ? 0 : kExitFound;
+  return exit_code(failures);
 }
 
-int run_mutants(const Arguments& a) {
-  constexpr std::uint64_t kSeeds = 5;  // the heap's work, a second index and bulk loads among them
-  constexpr double kSitesAtLength = 20;  // that nobody misses; the others take little time
+// What the runs of one index meet, whoever caught it.
+struct MutantRow {
+  std::string index;
+  std::string keys;
+  Report look;
+  std::size_t sites = 0;
+  std::size_t caught = 0;
+  std::size_t justified = 0;
+
+  void count(const Mutant& mutant) {
+    ++sites;
+    caught += mutant.caught ? 1U : 0U;
+    justified += !mutant.caught && !mutant.justified.empty() ? 1U : 0U;
+  }
+  [[nodiscard]] std::size_t missed() const { return sites - caught - justified; }
+};
+
+nlohmann::json to_json(const MutantRow& row, const Arguments& a) {
+  return {{"index", row.index},
+          {"keys", row.keys.empty() ? nlohmann::json() : nlohmann::json(row.keys)},
+          {"domain", a.domain},
+          {"operations", row.look.operations},
+          {"crash_points", row.look.crash_points},
+          {"executions", row.look.executions},
+          {"executions_per_second", rate(row.look)},
+          {"sites", row.sites},
+          {"caught", row.caught},
+          {"justified", row.justified},
+          {"failures", row.missed()}};
+}
+
+void print_mutants(const std::vector<Mutant>& mutants) {
+  for (const Mutant& mutant : mutants) {
+    if (mutant.caught && !mutant.justified.empty()) {
+      fmt::print("caught, though the source says why it cannot be: {}: {}\n",
+                 to_string(mutant.site), mutant.by);
+    }
+    if (mutant.caught) continue;
+    fmt::print("not caught: {}{}\n", to_string(mutant.site),
+               mutant.justified.empty() ? "" : ": " + mutant.justified);
+  }
+}
+
+// Runs of all indexes that are asked for: `of` says whose each is.
+std::vector<Config> mutant_runs(const Arguments& a, std::vector<std::size_t>& of) {
+  constexpr std::uint64_t kSeeds = 5;  // all that a workload may have (README, Cost) among them
   std::vector<Config> configs;
-  for (const auto& [spec, keys] : cases(a)) {
+  const auto all = cases(a);
+  for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::uint64_t n = 0; n < kSeeds; ++n) {
-      Config config = base_config(a, spec, keys);
-      config.ops = make_workload({a.ops, a.seed + n, 0, std::nullopt, is_buffered(spec)});
+      Config config = base_config(a, all[i].first, all[i].second);
+      config.ops = make_workload({a.ops, a.seed + n, 0, std::nullopt, is_buffered(config.spec)});
       configs.push_back(config);
       // A line keeps the order of its stores in `memory`, which hides what `disk` needs.
       if (a.domain == "memory") {
@@ -493,46 +592,66 @@ int run_mutants(const Arguments& a) {
         configs.push_back(std::move(config));
       }
     }
+    of.resize(configs.size(), i);
   }
+  return configs;
+}
+
+int run_mutants(const Arguments& a) {
+  constexpr double kSitesAtLength = 20;  // that nobody misses; the others take little time
   const double seconds = a.budget * a.jobs / kSitesAtLength;
-  auto mutants = a.pmwcas ? std::vector<Mutant>{} : mutate(configs, a.site, seconds, a.jobs);
+  std::vector<MutantRow> rows;
+  std::vector<Mutant> mutants;
+  if (!a.pmwcas) {
+    for (const auto& [spec, keys] : cases(a)) {
+      rows.push_back({spec, std::string(everleaf::to_string(keys)), {}});
+    }
+    std::vector<std::size_t> of;
+    Mutation done = mutate(mutant_runs(a, of), a.site, seconds, a.jobs);
+    for (std::size_t i = 0; i < done.looks.size(); ++i) add(rows[of[i]].look, done.looks[i]);
+    mutants = std::move(done.mutants);
+    for (Mutant& mutant : mutants) {  // runs become rows
+      for (std::size_t& run : mutant.met_by) run = of[run];
+      const auto twice = std::ranges::unique(mutant.met_by);
+      mutant.met_by.erase(twice.begin(), twice.end());
+    }
+  }
   if (a.pmwcas || a.index == "all") {
+    rows.push_back({"pmwcas", {}, {}});
     // A site may be one of a tree's runs, too.
     for (Mutant& one : mutate_words(a.site, seconds, a.jobs)) {
+      one.met_by = {rows.size() - 1};
       const auto same = std::ranges::find(mutants, one.site, &Mutant::site);
       if (same == mutants.end()) {
         mutants.push_back(std::move(one));
-      } else if (!same->caught) {
-        *same = std::move(one);
+        continue;
       }
+      same->met_by.push_back(rows.size() - 1);
+      if (same->caught) continue;
+      one.met_by = std::move(same->met_by);
+      *same = std::move(one);
     }
   }
-  std::size_t caught = 0;
-  std::size_t justified = 0;
+  std::erase_if(mutants, [](const Mutant& mutant) { return !mutant.judged; });
+  print_mutants(mutants);
+  MutantRow sum{"all", a.keys, {}};
   for (const Mutant& mutant : mutants) {
-    caught += mutant.caught ? 1U : 0U;
-    if (mutant.caught && !mutant.justified.empty()) {
-      fmt::print("caught, though the source says why it cannot be: {}: {}\n",
-                 to_string(mutant.site), mutant.by);
-    }
-    if (mutant.caught) continue;
-    justified += mutant.justified.empty() ? 0U : 1U;
-    fmt::print("not caught: {}{}\n", to_string(mutant.site),
-               mutant.justified.empty() ? "" : ": " + mutant.justified);
+    sum.count(mutant);
+    for (const std::size_t row : mutant.met_by) rows[row].count(mutant);
   }
-  const auto missed = not_met(mutants, a.site);
+  const auto missed = interrupted() ? std::vector<std::string>{} : not_met(mutants, a.site);
   for (const std::string& site : missed) fmt::print("not met by any run: {}\n", site);
-  fmt::print("{} sites, {} caught, {} justified; {} not met\n", mutants.size(), caught, justified,
-             missed.size());
-  write_json(a.json, nlohmann::json::array({{{"index", a.index},
-                                             {"keys", a.keys},
-                                             {"domain", a.domain},
-                                             {"sites", mutants.size()},
-                                             {"caught", caught},
-                                             {"justified", justified},
-                                             {"not_met", missed},
-                                             {"failures", mutants.size() - caught - justified}}}));
-  return caught + justified == mutants.size() ? 0 : kExitFound;
+  fmt::print("{} sites, {} caught, {} justified; {} not met\n", sum.sites, sum.caught,
+             sum.justified, missed.size());
+  nlohmann::json json = nlohmann::json::array();
+  for (const MutantRow& row : rows) {
+    json.push_back(to_json(row, a));
+    add(sum.look, row.look);
+  }
+  json.push_back(to_json(sum, a));  // each site once
+  json.back()["not_met"] = missed;
+  write_json(a.json, json);
+  return exit_code(sum.missed());
 }
 
 int run_replay(const Arguments& a) {
@@ -617,6 +736,12 @@ int run_program(int argc, char** argv) {
       return kExitUsage;
     }
     if (replays) return run_replay(arguments);
+    can_write(arguments.json);
+    // The script of --planted has its own way.
+    if (!arguments.planted) {
+      remember(SIGINT, true);
+      remember(SIGTERM, true);
+    }
     if (arguments.pmwcas && !arguments.program.empty() && !parse_words(arguments.program)) {
       fmt::print(stderr, "everleaf-crash: --program '{}' is none\n", arguments.program);
       return kExitUsage;

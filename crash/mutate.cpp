@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "interrupt.hpp"
 #include "processes.hpp"
 #include "threads/concurrent.hpp"
 #include "threads/words.hpp"
@@ -21,7 +22,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kTries = 6;  // runs that look for a site, of each kind
-constexpr double kLookAround = 0.3;
+constexpr double kLookAround = 0.5;
+constexpr std::uint64_t kCrashesToLookAt = 30;
+constexpr std::uint64_t kDeep = 64;  // images of a crash, at last
 
 Clock::time_point in_seconds(double seconds) {
   return Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
@@ -44,6 +47,7 @@ std::string justification(const SiteId& site) {
 // --- Which run meets which site, and how often ---
 struct Coverage {
   std::map<SiteId, SiteUse> sites;
+  Report look;
   double operations = 1;
   double executions = 1;
 };
@@ -55,15 +59,20 @@ Coverage cover(Config config) {
   Coverage all;
   all.operations = static_cast<double>(std::max<std::uint64_t>(workload.operations, 1));
   for (const auto& [site, use] : workload.sites) all.sites[site].workload = use.workload;
-  // A few images of each crash: recovery has sites, too.
+  // A few images of crashes from the beginning to the end: recovery has sites, too.
   config.record_only = false;
   config.nested = 2;
   config.most = 4;
   config.most_nested = 2;
   config.processor_seconds = kLookAround;
+  config.stride = 1 + workload.crash_points / kCrashesToLookAt;
   const Report recoveries = run(config);
   all.executions = static_cast<double>(std::max<std::uint64_t>(recoveries.executions, 1));
-  for (const auto& [site, use] : recoveries.sites) all.sites[site].recovery = use.recovery;
+  for (const auto& [site, use] : recoveries.sites) {
+    all.sites[site].recovery = use.recovery;
+    all.sites[site].points = use.points;
+  }
+  all.look = recoveries;
   return all;
 }
 
@@ -98,6 +107,7 @@ enum class Way : std::uint8_t { workload, recovery, threads };
 struct Try {
   std::size_t config;
   Way way;
+  std::vector<std::uint64_t> points = {};  // whose recoveries meet the site
 };
 
 // Runs that meet the site in the workload and such that meet it in recovery by turns; then threads.
@@ -116,7 +126,8 @@ std::vector<Try> tries(const std::vector<Config>& configs, const std::vector<Cov
   std::vector<Try> all;
   for (std::size_t i = 0; i < kTries; ++i) {
     if (i < first.size()) all.push_back({first[i], Way::workload});
-    if (i < second.size()) all.push_back({second[i], Way::recovery});
+    if (i >= second.size()) continue;
+    all.push_back({second[i], Way::recovery, coverage[second[i]].sites.at(site).points});
   }
   for (std::size_t i = 0; i < std::min<std::size_t>(first.size(), 2); ++i) {
     all.push_back({first[i], Way::threads});
@@ -142,10 +153,12 @@ std::string by_threads(const Config& like, const SiteId& site, Clock::time_point
   return {};
 }
 
-std::string noticed(Config config, Way way, const SiteId& site, std::uint64_t most,
+std::string noticed(Config config, const Try& one, const SiteId& site, std::uint64_t most,
                     double seconds) {
+  const Way way = one.way;
   if (way == Way::threads) return by_threads(config, site, in_seconds(seconds));
   config.dropped = site;
+  if (most < kDeep) config.only_points = one.points;
   config.most = std::min(config.most, most);
   config.processor_seconds = seconds;
   config.after_drop = way == Way::workload;  // up to the first drop nothing differs
@@ -160,11 +173,11 @@ std::string noticed(Config config, Way way, const SiteId& site, std::uint64_t mo
 // goes.
 std::string noticed(const std::vector<Config>& configs, const std::vector<Try>& all,
                     const SiteId& site, double seconds) {
-  for (const auto& [most, share] : {std::pair{4, 0.3}, {16, 0.3}, {64, 0.4}}) {
+  for (const auto& [most, share] : {std::pair{kDeep / 16, 0.3}, {kDeep / 4, 0.3}, {kDeep, 0.4}}) {
     for (const Try& one : all) {
       const Config& config = configs[one.config];
-      const std::string text = noticed(config, one.way, site, static_cast<std::uint64_t>(most),
-                                       seconds * share / static_cast<double>(all.size()));
+      const std::string text =
+          noticed(config, one, site, most, seconds * share / static_cast<double>(all.size()));
       if (text.empty()) continue;
       return fmt::format("{} {} {}: {}", config.spec, everleaf::to_string(config.keys),
                          everleaf::to_string(config.domain), text);
@@ -212,7 +225,9 @@ std::vector<Mutant> hunt(std::vector<Mutant> mutants, const Noticed& noticed_by,
     return noticed_by(mutants[i].site);
   };
   const auto ended = [&](std::size_t i, const Ended& end) {
+    if (interrupted()) return true;
     Mutant& mutant = mutants[i];
+    mutant.judged = true;
     mutant.by = end.answer;
     if (!end.died.empty()) {
       mutant.by = end.printed.empty() ? end.died : first_line(end.printed) + " (" + end.died + ")";
@@ -233,7 +248,7 @@ std::vector<std::string> not_met(const std::vector<Mutant>& mutants, std::string
   // A call, not a declaration, nor one that hands its caller's site on.
   const std::regex call(R"(\b(flush|fence)\()");
   const std::regex other(
-      R"(^\s*//|\bsite\)|Site site|\bvoid flush\(|\bbool fence\(|Site::current)");
+      R"(^\s*//|\bsite\)|\bsites\(\)|Site site|\bflush\(\)|\bvoid flush\(|\bbool fence\(|Site::current)");
   const auto met = [&mutants](const std::string& file, unsigned first, unsigned last) {
     return std::ranges::any_of(mutants, [&](const Mutant& one) {
       return one.site.file == file && one.site.line >= first && one.site.line <= last;
@@ -285,22 +300,26 @@ std::vector<Mutant> mutate_words(std::string_view part, double seconds_each, uns
       jobs);
 }
 
-std::vector<Mutant> mutate(const std::vector<Config>& configs, std::string_view part,
-                           double seconds_each, unsigned jobs) {
+Mutation mutate(const std::vector<Config>& configs, std::string_view part, double seconds_each,
+                unsigned jobs) {
   std::vector<Coverage> coverage;
   std::map<SiteId, Mutant> sites;
-  for (const Config& config : configs) {
-    coverage.push_back(cover(config));  // trees have sites of their own for a disk
-    for (const auto& [site, use] : coverage.back().sites) sites[site].site = site;
+  for (std::size_t i = 0; i < configs.size() && !interrupted(); ++i) {
+    coverage.push_back(cover(configs[i]));  // trees have sites of their own for a disk
+    for (const auto& [site, use] : coverage.back().sites) {
+      if (to_string(site).find(part) == std::string::npos) continue;
+      sites[site].site = site;
+      sites[site].met_by.push_back(i);
+    }
   }
   std::vector<Mutant> mutants;
-  for (const auto& [site, mutant] : sites) {
-    if (to_string(site).find(part) != std::string::npos) mutants.push_back(mutant);
-  }
+  for (auto& [site, mutant] : sites) mutants.push_back(std::move(mutant));
   const auto by_trees = [&](const SiteId& site) {
     return noticed(configs, tries(configs, coverage, site), site, seconds_each);
   };
-  return hunt(std::move(mutants), by_trees, seconds_each, jobs);
+  Mutation done{hunt(std::move(mutants), by_trees, seconds_each, jobs), {}};
+  for (Coverage& one : coverage) done.looks.push_back(std::move(one.look));
+  return done;
 }
 
 }  // namespace everleaf::crash

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <poll.h>
@@ -15,11 +16,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "interrupt.hpp"
+
 namespace everleaf::crash {
 namespace {
 
 constexpr char kAnswerFollows = '\0';  // nothing that is printed has it
-constexpr int kBroken = 3;             // exit status
+constexpr int kPollMs = 200;
+constexpr int kBroken = 3;  // exit status
 
 struct Child {
   pid_t pid = -1;
@@ -38,6 +42,9 @@ void limit_processor_time(double seconds) {
 [[noreturn]] void work(const Jobs& jobs, std::size_t job, int out) {
   if (::dup2(out, STDOUT_FILENO) < 0) ::_exit(kBroken);
   ::close(out);
+  // The parent hands an interrupt on, and waits for what was done.
+  std::signal(SIGINT, SIG_IGN);
+  remember(SIGTERM, false);
   if (jobs.processor_seconds > 0) limit_processor_time(jobs.processor_seconds);
   const std::string answer = jobs.run(job);
   std::fputc(kAnswerFollows, stdout);
@@ -99,14 +106,22 @@ void end_all(std::vector<Child>& children) {
 void in_processes(const Jobs& jobs) {
   std::vector<Child> children;
   std::size_t next = 0;
+  bool told = false;
   while (next < jobs.count || !children.empty()) {
+    if (interrupted()) {
+      next = jobs.count;
+      if (!std::exchange(told, true)) {
+        for (const Child& child : children) ::kill(child.pid, SIGTERM);
+      }
+    }
     if (next < jobs.count && children.size() < jobs.at_once) {
       children.push_back(begin(jobs, next++));
       continue;
     }
     std::vector<pollfd> waiting;
     for (const Child& child : children) waiting.push_back({child.out, POLLIN, 0});
-    if (::poll(waiting.data(), waiting.size(), -1) < 0) continue;
+    // Not for ever: an interrupt may come just before.
+    if (::poll(waiting.data(), waiting.size(), kPollMs) <= 0) continue;
     for (std::size_t i = waiting.size(); i-- != 0;) {
       if (waiting[i].revents == 0 || !listen(children[i])) continue;
       const std::size_t job = children[i].job;

@@ -23,7 +23,8 @@ struct Jobs {
       ended;  // here; false: end all that run, begin none
 };
 
-// Begins them in their order. Standard error of the jobs goes where that of this process goes.
+// Begins them in their order; none after an interrupt, which those that run are told of: what they
+// still answer is theirs to say. Standard error of the jobs goes where that of this process goes.
 void in_processes(const Jobs& jobs);
 
 }  // namespace everleaf::crash

@@ -28,10 +28,19 @@ bool Recorder::drop(const pmem::Site& site, Act act) {
   if (arena_.level() == 0 || Scheduler::active() != nullptr) last_site_ = site;
   if (!collect_sites && !dropped) return false;
   const SiteId id{source_name(site.file_name()), site.line(), act};
-  if (collect_sites) ++(arena_.level() == 0 ? sites[id].workload : sites[id].recovery);
+  if (collect_sites) note_site(sites[id]);
   const bool drop_it = dropped == id;
   if (drop_it && arena_.level() == 0) dropped_one = true;
   return drop_it;
+}
+
+void Recorder::note_site(SiteUse& use) {
+  if (arena_.level() == 0) {
+    ++use.workload;
+    return;
+  }
+  ++use.recovery;
+  if (use.points.empty() || use.points.back() != point) use.points.push_back(point);
 }
 
 std::string Recorder::last() const {

@@ -33,7 +33,8 @@ const char* source_name(const char* file);
 // How often a site was met.
 struct SiteUse {
   std::uint64_t workload = 0;
-  std::uint64_t recovery = 0;  // and in what follows it
+  std::uint64_t recovery = 0;         // and in what follows it,
+  std::vector<std::uint64_t> points;  // from these crash points of the workload
 };
 
 // What happens at crash points.
@@ -94,6 +95,7 @@ class Recorder final : public pmem::Observer {
   bool dependencies = false;  // look for them: simulated threads on a strict tree
   Gauge* gauge = nullptr;
   bool collect_sites = false;
+  std::uint64_t point = 0;  // the newest crash point of the workload
   std::map<SiteId, SiteUse> sites;
   std::map<std::string, std::uint64_t, std::less<>> reached;  // base::reached
   std::optional<SiteId> dropped;
@@ -118,6 +120,7 @@ class Recorder final : public pmem::Observer {
   void note_read(std::size_t at, std::size_t bytes, bool only_read);
   void stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by);
   bool drop(const pmem::Site& site, Act act);
+  void note_site(SiteUse& use);
   [[noreturn]] void runaway() const;
 
   Arena& arena_;

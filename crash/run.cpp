@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <ranges>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -13,6 +14,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "interrupt.hpp"
 #include "pmem/format.hpp"
 #include "trees/pool_state.hpp"
 
@@ -26,6 +28,11 @@ constexpr std::uint64_t kMostEvents1 = 50'000'000;  // of one recovery
 constexpr unsigned kRandomRecoveries = 4;           // of each crash point at depth 3
 constexpr std::uint64_t kMostStepping = 8;  // executions while the clock steps after recovery
 constexpr const char* kName = "index";
+constexpr std::uint64_t kScatter = 1103;  // a prime: keys in an order that fills all nodes
+constexpr std::size_t kSome = 150;        // entries of an index of some nodes
+constexpr std::uint64_t kRefused = 400;   // insertions, and the pool is full,
+constexpr std::uint64_t kMoreRoom = 4 * pmem::kSlabBytes;
+constexpr std::uint64_t kCrowded = 20;  // and so is one node
 
 Model model_of(const Config& config) {
   const bool survive = config.domain == Domain::cache || config.domain == Domain::process;
@@ -212,13 +219,16 @@ class Run final : Crasher {
       case Do::churn:
         churn(op);
         break;
+      case Do::fill:
+        fill(op);
+        break;
       default:
         write(op);
         break;
     }
     // An operation that runs out of space waits for epochs, and then makes its change.
     const bool asked =
-        syncing() || op.what == Do::tick || op.what == Do::limit || op.what == Do::churn;
+        syncing() || op.what == Do::tick || op.what == Do::churn || op.what == Do::fill;
     if (buffered_ && !asked && !stopped_ && epoch() != began_) waited(op, changes);
     ++report_.operations;
     before_ = after_;
@@ -259,7 +269,7 @@ class Run final : Crasher {
     auto& heap = PoolAccess::state(*pool_).heap();
     if (op.what == Do::no_space) heap.fail_after(0);
     const Outcome is = apply(*index_, op.what, key, op.value);
-    if (op.what == Do::no_space) heap.fail_after(~std::uint64_t{0});
+    if (op.what == Do::no_space && !full_) heap.fail_after(~std::uint64_t{0});
     if (is == Outcome::out_of_space) {
       report_.out_of_space += op.what == Do::no_space ? 0 : 1;
       after_ = before_;  // C3: nothing changed
@@ -329,18 +339,84 @@ class Run final : Crasher {
     if (kept) prefixes_ = *kept;
   }
 
-  void churn(const Op& op) {
-    if (!before_.empty()) return;
+  // The states in between are not kept.
+  template <class F>
+  void unseen(F&& f) {
     unseen_ = true;
     recorder_.collect_sites = false;
-    std::uint64_t there = 0;
-    while (there < op.key && index_->insert(make_key<K>(there), there) == Outcome::done) ++there;
-    for (std::uint64_t n = 0; n < there; ++n) {
-      if (index_->remove(make_key<K>(n)) != Outcome::done) fail("it removes nothing");
-    }
-    sync();  // the states in between are not kept
+    f();
+    if (!stopped_) sync();
     unseen_ = false;
     recorder_.collect_sites = config_.collect_sites;
+  }
+
+  void churn(const Op& op) {
+    if (!before_.empty()) return;
+    unseen([&] {
+      std::uint64_t there = 0;
+      while (there < op.key && index_->insert(make_key<K>(there), there) == Outcome::done) ++there;
+      for (std::uint64_t n = 0; n < there; ++n) {
+        if (index_->remove(make_key<K>(n)) != Outcome::done) fail("it removes nothing");
+      }
+    });
+  }
+
+  void fill(const Op& op) {
+    unseen([&] {
+      filled_ = true;
+      capacity_ = bytes_[0];
+      reopen();
+      if (!stopped_) take_slabs();
+      for (std::uint64_t i = 0, refused = 0; i < op.key && refused < kRefused && !stopped_; ++i) {
+        // What is left are blocks in slabs: recovery finds them, the workload does not.
+        if (!full_ && after_.size() >= kSome) PoolAccess::state(*pool_).heap().fail_after(0);
+        full_ = full_ || after_.size() >= kSome;
+        if (!fill_one(i * kScatter % op.key)) ++refused;
+      }
+      if (op.value != 0 && !stopped_) crowd(op.key);
+    });
+  }
+
+  // False: there is no space for it.
+  bool fill_one(std::uint64_t number) {
+    const Owned key = make_key<K>(number);
+    const auto at = std::ranges::lower_bound(after_, key, {}, &Entry<K>::key);
+    if (at != after_.end() && at->key == key) return true;
+    const Outcome is = index_->insert(key, number);
+    if (is == Outcome::out_of_space) return false;
+    if (is != Outcome::done) fail(fmt::format("it answers '{}'", everleaf::to_string(is)));
+    after_.insert(at, {key, number});
+    if (buffered_) prefixes_.push(key, number);
+    return true;
+  }
+
+  // Blocks of keys are free again, but not for nodes, and the last node needs one.
+  void crowd(std::uint64_t keys) {
+    for (std::uint64_t number = 0; number < keys && !stopped_; number += 4) {
+      const Owned key = make_key<K>(number);
+      const auto at = std::ranges::lower_bound(after_, key, {}, &Entry<K>::key);
+      if (at == after_.end() || at->key != key) continue;
+      const Outcome is = index_->remove(key);
+      if (is == Outcome::out_of_space) continue;
+      if (is != Outcome::done) fail(fmt::format("it answers '{}'", everleaf::to_string(is)));
+      after_.erase(at);
+      if (buffered_) prefixes_.push(key, std::nullopt);
+    }
+    for (std::uint64_t n = 0, refused = 0; n < keys && refused < kCrowded && !stopped_; ++n) {
+      if (!fill_one(keys + n)) ++refused;
+    }
+  }
+
+  // An index of few keys that are as long as slabs. Nobody looks at it but check().
+  void take_slabs() {
+    auto slabs = pool_->index<Bytes>("slabs", "wbtree");
+    if (!slabs) return fail("index: " + slabs.error().message);
+    for (const std::size_t bytes : {std::size_t{60000}, alloc::kLargestClassBytes / 2 + 1}) {
+      Outcome outcome = Outcome::done;
+      for (std::string key(bytes, 'k'); outcome == Outcome::done; ++key[0]) {
+        outcome = slabs->insert(key, 0);
+      }
+    }
   }
 
   void bulk_load(const Op& op) {
@@ -362,7 +438,7 @@ class Run final : Crasher {
     index_.reset();
     pool_.reset();
     epochs_ = nullptr;
-    auto pool = PoolAccess::attach(arena_.base(0), bytes_[0], capacity_, options_, &recorder_);
+    auto pool = attach(0);
     headers_ = false;
     if (!pool) return fail("open: " + pool.error().message);
     pool_.emplace(std::move(*pool));
@@ -370,7 +446,34 @@ class Run final : Crasher {
     if (!index) return fail("index: " + index.error().message);
     index_.emplace(std::move(*index));
     epochs_ = PoolAccess::state(*pool_).epochs();
+    full_ = false;
     prefixes_.synced();
+  }
+
+  // A full pool may refuse to open (src/trees/lodgetree/README.md, Limits). Then it opens when
+  // there is more room, and nothing is lost.
+  Result<Pool> attach(std::size_t level) {
+    const auto open = [&] {
+      return PoolAccess::attach(arena_.base(level), bytes_[level], capacity_, options_, &recorder_);
+    };
+    auto pool = open();
+    if (!filled_ || !lacks_space(pool)) return pool;
+    if (pool) {
+      PoolAccess::state(*pool).abandon();
+      recorder_.settle();
+    }
+    ++report_.refused_opens;
+    const std::uint64_t before =
+        std::exchange(capacity_, std::min(kCapacity, bytes_[level] + kMoreRoom));
+    pool = open();
+    if (level != 0) capacity_ = before;
+    return pool;
+  }
+
+  static bool lacks_space(Result<Pool>& pool) {
+    if (!pool) return pool.error().code == Code::out_of_space;
+    const auto index = pool->index<K>(kName, {});
+    return !index && index.error().code == Code::out_of_space;
   }
 
   static Outcome apply(Index<K>& index, Do what, const Owned& key, std::uint64_t value) {
@@ -424,11 +527,12 @@ class Run final : Crasher {
   }
 
   void crash_point() override {
-    if (stopped_ || quiet_ || unseen_ || config_.record_only) return;
+    if (stopped_ || quiet_ || unseen_) return;
     const std::size_t level = arena_.level();
     ++points_[level];
     if (level == 0) {
-      ++report_.crash_points;
+      recorder_.point = ++report_.crash_points;
+      if (config_.record_only || passed_over()) return;
       if (config_.only_op && *config_.only_op != op_) return;
       if (config_.skip_creation && (creating_pool_ || creating_index_)) return;
       if (config_.after_drop && !recorder_.dropped_one) return;
@@ -457,12 +561,23 @@ class Run final : Crasher {
     if (level == 0 && config_.progress) config_.progress(report_.crash_points, report_.executions);
   }
 
+  [[nodiscard]] bool passed_over() const {
+    const std::uint64_t point = report_.crash_points;
+    return point % config_.stride != 0 || (!config_.only_points.empty() &&
+                                           !std::ranges::binary_search(config_.only_points, point));
+  }
+
   // Depth-first over the choices; where there are too many of them, the rest is sampled.
   void explore(std::size_t level) {
     arena_.enter();
     recorder_.switch_level();
     const bool replaying = !config_.replay.empty();
     const std::uint64_t images = config_.eager && level == 0 ? images_of_crash() : 0;
+    if (images > config_.most_images) {
+      arena_.leave();
+      recorder_.switch_level();
+      return;
+    }
     const std::uint64_t nested =
         stepping_ ? std::min(config_.most_nested, kMostStepping) : config_.most_nested;
     const std::uint64_t most = level == 0 ? config_.most : level == 1 ? nested : 0;
@@ -501,7 +616,7 @@ class Run final : Crasher {
     return static_cast<double>(std::clock() - started_) / CLOCKS_PER_SEC;
   }
   [[nodiscard]] bool late() const {
-    return Clock::now() > config_.deadline || seconds() > config_.processor_seconds;
+    return is_late(config_.deadline) || seconds() > config_.processor_seconds;
   }
 
   bool out_of_time(std::uint64_t n) {
@@ -538,8 +653,7 @@ class Run final : Crasher {
     recorder_.allow(kMostEvents1);
     arena_.watch_beyond(pmem::kStateAt);
     arena_.forget_writes();
-    auto pool =
-        PoolAccess::attach(arena_.base(level), bytes_[level], capacity_, options_, &recorder_);
+    auto pool = attach(level);
     if (pool) live_[level] = &PoolAccess::state(*pool).medium();
     const Forget forget{live_[level]};
     if (stopped_) return;
@@ -899,6 +1013,8 @@ class Run final : Crasher {
   bool quiet_ = false;
   bool stepping_ = false;  // the clock, after a recovery
   bool unseen_ = false;    // crashes of this operation are not looked at
+  bool filled_ = false;    // there was no room for a slab
+  bool full_ = false;      // and the heap refuses
   std::array<std::uint64_t, kMostLevels + 1> points_{};
   std::unordered_set<std::uint64_t> seen_;
   Random random_{1};
@@ -910,6 +1026,36 @@ class Run final : Crasher {
 Report run(const Config& config) {
   if (config.keys == KeyType::u64) return Run<std::uint64_t>(config).go();
   return Run<Bytes>(config).go();
+}
+
+Comparison compare_with_eager(Config config, std::uint64_t most_images) {
+  config.nested = 1;  // a crash of recovery has outcomes of its own
+  config.collect_outcomes = true;
+  config.most = ~std::uint64_t{0};
+  config.most_images = most_images;
+  config.eager = true;
+  const Report eager = run(config);
+  config.eager = false;
+  for (const auto& [point, outcomes] : eager.outcomes) config.only_points.push_back(point);
+  Comparison comparison;
+  if (config.only_points.empty()) return comparison;
+  const Report lazy = run(config);
+  comparison.points = eager.outcomes.size();
+  comparison.images = eager.executions;
+  comparison.executions = lazy.executions;
+  if (eager.failure) comparison.wrong = "enumerated: " + eager.failure->what;
+  if (lazy.failure) comparison.wrong = lazy.failure->what;
+  if (!comparison.wrong.empty() || !eager.complete || !lazy.complete) return comparison;
+  for (const auto& [point, outcomes] : eager.outcomes) {
+    const auto same = lazy.outcomes.find(point);
+    if (same != lazy.outcomes.end() &&
+        std::ranges::equal(std::views::keys(outcomes), std::views::keys(same->second)))
+      continue;
+    comparison.wrong =
+        fmt::format("crash point {} has {} outcomes by enumeration and not the same by lazy choice",
+                    point, outcomes.size());
+  }
+  return comparison;
 }
 
 }  // namespace everleaf::crash

@@ -31,17 +31,20 @@ struct Config {
   std::uint64_t most = 500;           // executions per crash point before the rest is sampled,
   std::uint64_t most_nested = 64;     // and per crash point of a recovery
   std::uint64_t crash_on_every = 16;  // of the recoveries, crashes in the work after them
-  bool eager = false;                 // enumerate images instead of choosing lazily
+  bool eager = false;                 // enumerate images instead of choosing lazily,
+  std::uint64_t most_images = ~std::uint64_t{0};  // but of crash points with more of them none
   bool unordered = false;  // words of a line reach the medium in any order, in `memory`, too
   bool record_only = false;
   bool collect_sites = false;
   bool collect_outcomes = false;
   std::optional<SiteId> dropped;
   std::string line;  // of its replay, without the crash: for an execution that ends the process
-  bool after_drop = false;             // no crashes before the workload met what is dropped
-  bool skip_creation = false;          // crashes in it were looked at already
-  std::optional<std::size_t> only_op;  // crashes in this operation only
-  std::vector<Crash> replay;           // not empty: this one only
+  bool after_drop = false;                 // no crashes before the workload met what is dropped
+  bool skip_creation = false;              // crashes in it were looked at already
+  std::optional<std::size_t> only_op;      // crashes in this operation only
+  std::uint64_t stride = 1;                // each so many-th crash point only
+  std::vector<std::uint64_t> only_points;  // not empty: these only, in rising order
+  std::vector<Crash> replay;               // not empty: this one only
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   double processor_seconds = 1e9;  // the same in processor time: other programs may share the core
   std::function<void(std::uint64_t points, std::uint64_t executions)> progress;
@@ -64,10 +67,11 @@ struct Report {
   std::uint64_t nested_points = 0;
   std::uint64_t sampled_points = 0;  // too many choices to follow all
   std::uint64_t sampled_nested_points = 0;
-  std::uint64_t out_of_space = 0;  // operations that ended so, without injected failures
-  std::uint64_t waits = 0;         // operations of a buffered tree that waited for epochs
-  std::uint64_t pool_bytes = 0;    // at the end
-  std::uint64_t merged = 0;        // stores that were not told apart
+  std::uint64_t out_of_space = 0;   // operations that ended so, without injected failures
+  std::uint64_t refused_opens = 0;  // of a full pool, that were tried again with more room
+  std::uint64_t waits = 0;          // operations of a buffered tree that waited for epochs
+  std::uint64_t pool_bytes = 0;     // at the end
+  std::uint64_t merged = 0;         // stores that were not told apart
   std::uint64_t stores = 0;
   std::uint64_t flushes = 0;
   std::uint64_t fences = 0;
@@ -81,5 +85,15 @@ struct Report {
 };
 
 Report run(const Config& config);
+
+// Lazy choice beside enumeration.
+struct Comparison {
+  std::uint64_t points = 0;  // that have few enough images
+  std::uint64_t images = 0;
+  std::uint64_t executions = 0;  // that lazy choice took for them
+  std::string wrong;             // they differ, or something fails
+};
+// Whether recoveries see the same of every crash point with up to so many images.
+Comparison compare_with_eager(Config config, std::uint64_t most_images);
 
 }  // namespace everleaf::crash

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "interrupt.hpp"
+
 namespace everleaf::crash {
 namespace {
 
@@ -115,9 +117,9 @@ void shrink(Config& config, Origin& origin, Failure& failure, double seconds) {
   std::vector<std::size_t> kept = origin.kept;
   kept.resize(failure.op + 1);
   if (!fails(config, origin, failure, kept, until)) return;
-  for (std::size_t chunk = kept.size() / 2; chunk != 0 && Clock::now() < until; chunk /= 2) {
+  for (std::size_t chunk = kept.size() / 2; chunk != 0 && !is_late(until); chunk /= 2) {
     // The last operation stays: the crash is in it.
-    for (std::size_t at = 0; at + 1 < origin.kept.size() && Clock::now() < until;) {
+    for (std::size_t at = 0; at + 1 < origin.kept.size() && !is_late(until);) {
       kept = origin.kept;
       const std::size_t n = std::min(chunk, kept.size() - 1 - at);
       const auto first = kept.begin() + static_cast<std::ptrdiff_t>(at);

@@ -36,6 +36,8 @@ std::string to_string(const Op& op) {
       return fmt::format("close and open with room for {} slabs", op.key);
     case Do::churn:
       return fmt::format("insert and remove {} entries", op.key);
+    case Do::fill:
+      return fmt::format("close and open, and fill the pool with up to {} entries", op.key);
   }
   return "?";
 }
@@ -116,6 +118,25 @@ void come_and_go(Random& random, std::vector<Op>& ops) {
   for (std::uint64_t next = 80; next < key; next += 2) ops.push_back({Do::remove, next, 0});
 }
 
+// A pool without any space: what can be changed in place, what is refused, and what a removal gives
+// back. Recovery has no space, either.
+void full_pool(Random& random, std::size_t most, std::vector<Op>& ops) {
+  constexpr std::uint64_t kKeys = 2048;
+  for (const std::uint64_t crowded : {0, 1}) {
+    ops.push_back({Do::fill, kKeys, crowded});
+    const std::size_t end = ops.size() + most / 10;
+    while (ops.size() < end) {
+      for (unsigned n = 0; n < 4; ++n) ops.push_back(random_op(random, kKeys, true));
+      const std::uint64_t first = random.below(kKeys - 8);
+      for (std::uint64_t n = 0; n < 8; n += 2) ops.push_back({Do::remove, first + n, 0});
+      for (std::uint64_t n = 0; n < 8; n += 2) {
+        ops.push_back({Do::insert, first + n, odd_value(random)});
+      }
+    }
+    ops.push_back({Do::reopen, 0, 0});
+  }
+}
+
 // Tags of a buffered tree: leaves that nobody writes to until they are old, and just before they
 // are made young; or sessions so short that only opening looks at them, until tags come round.
 void grow_old(Random& random, std::uint64_t keys, bool sessions, std::vector<Op>& ops) {
@@ -188,6 +209,8 @@ std::vector<Op> make_workload(const WorkloadOptions& options) {
     ops.push_back(random_op(random, keys, random.below(2) == 0));
     rare();
   }
+  // Not always, either: all that follows has a larger index.
+  if (options.seed % 5 == 3 && options.ops >= 100) full_pool(random, options.ops, ops);
   const std::uint64_t step = random.below(2) == 0 ? 1 : keys - 1;
   for (std::uint64_t key = random.below(keys); ops.size() < count; key = (key + step) % keys) {
     ops.push_back({Do::remove, key, 0});

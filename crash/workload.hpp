@@ -30,6 +30,9 @@ enum class Do : std::uint8_t {
   tick,         // one step of the epochs' clock
   limit,        // clean close, open: the file may grow by `key` slabs
   churn,        // `key` entries in and out again, in an empty index; crashes are not looked at
+  fill,         // close, open, and no space is left: keys with numbers below `key` go in until they
+                // are refused; value 1: then each fourth gives way to larger ones; crashes are not
+                // looked at
 };
 
 struct Op {

@@ -11,6 +11,7 @@ What it reports counts if the sources without the bug do not fail in the same wa
 """
 
 import argparse
+import fcntl
 import json
 import pathlib
 import re
@@ -21,6 +22,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+IO_ERROR = 3
+INTERRUPTED = 130
 COPIED = ["CMakeLists.txt", "cmake", "crash", "include", "src"]
 
 
@@ -113,6 +116,67 @@ def hunt(program, clean, name, run, budget):
     return None
 
 
+def index_of(path):
+    """Whose bug it is: a tree's, or that of a room below the trees."""
+    files = re.findall(r"^\+\+\+ b/src/(?:trees/)?(\w+)/", path.read_text(), re.MULTILINE)
+    return files[0] if files else "everleaf"
+
+
+def write_json(path, bugs_of):
+    """One row per index, of the bugs that were hunted so far."""
+    rows = []
+    for index, hunted in sorted(bugs_of.items()):
+        caught = sum(1 for bug in hunted if bug["found"])
+        rows.append({"index": index, "keys": "both", "sites": len(hunted), "caught": caught,
+                     "justified": 0, "failures": len(hunted) - caught, "bugs": hunted})
+    path.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def lock(work):
+    """The folder is this run's alone until it ends."""
+    work.mkdir(parents=True, exist_ok=True)
+    held = (work / "lock").open("w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"another run plants bugs in {work}", file=sys.stderr)
+        sys.exit(IO_ERROR)
+    return held
+
+
+def hunt_all(arguments):
+    """The bugs of each index, and how each was found."""
+    source = arguments.work / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir(parents=True)
+    copy_sources(source)
+    configure(arguments.work)
+    program = arguments.work / "build" / "crash" / "everleaf-crash"
+    clean = arguments.work / "everleaf-crash-clean"
+    built = build(arguments.work, arguments.jobs)
+    if built.returncode != 0:
+        sys.exit(f"does not build\n{built.stdout[-3000:]}")
+    shutil.copy2(program, clean)
+    bugs_of = {}
+    for name, story, run, path in bugs(arguments.only):
+        begun = time.monotonic()
+        if patch(source, path).returncode != 0:
+            sys.exit(f"{name}: does not apply")
+        built = build(arguments.work, arguments.jobs)
+        if built.returncode != 0:
+            sys.exit(f"{name}: does not build\n{built.stdout[-3000:]}")
+        found = hunt(program, clean, name, run, arguments.budget)
+        patch(source, path, "--reverse")
+        seconds = time.monotonic() - begun
+        bugs_of.setdefault(index_of(path), []).append(
+            {"bug": name, "story": story, "found": found, "seconds": round(seconds, 1)})
+        print(f"{'found ' if found else 'MISSED'} {name:32} {seconds:6.1f} s  {found or story}",
+              flush=True)
+        if arguments.json:
+            write_json(arguments.json, bugs_of)
+    return bugs_of
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--apply", action="store_true", help="only prove that the patches apply")
@@ -126,36 +190,22 @@ def main():
         return 1 if apply_all(arguments.only) else 0
     if not arguments.work:
         parser.error("--apply or --work")
-    source = arguments.work / "source"
-    shutil.rmtree(source, ignore_errors=True)
-    source.mkdir(parents=True)
-    copy_sources(source)
-    configure(arguments.work)
-    program = arguments.work / "build" / "crash" / "everleaf-crash"
-    clean = arguments.work / "everleaf-crash-clean"
-    built = build(arguments.work, arguments.jobs)
-    if built.returncode != 0:
-        sys.exit(f"does not build\n{built.stdout[-3000:]}")
-    shutil.copy2(program, clean)
-    rows = []
-    for name, story, run, path in bugs(arguments.only):
-        begun = time.monotonic()
-        if patch(source, path).returncode != 0:
-            sys.exit(f"{name}: does not apply")
-        built = build(arguments.work, arguments.jobs)
-        if built.returncode != 0:
-            sys.exit(f"{name}: does not build\n{built.stdout[-3000:]}")
-        found = hunt(program, clean, name, run, arguments.budget)
-        patch(source, path, "--reverse")
-        seconds = time.monotonic() - begun
-        rows.append({"bug": name, "story": story, "found": found, "seconds": round(seconds, 1)})
-        print(f"{'found ' if found else 'MISSED'} {name:32} {seconds:6.1f} s  {found or story}",
-              flush=True)
-    caught = sum(1 for row in rows if row["found"])
-    print(f"{caught} of {len(rows)} planted bugs found")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
-    return 0 if caught == len(rows) else 1
+    try:
+        if arguments.json:
+            write_json(arguments.json, {})
+    except OSError as error:
+        print(f"cannot write to '{arguments.json}': {error.strerror}", file=sys.stderr)
+        return IO_ERROR
+    held = lock(arguments.work)
+    try:
+        bugs_of = hunt_all(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED  # what was hunted is in the file
+    held.close()
+    hunted = [bug for some in bugs_of.values() for bug in some]
+    caught = sum(1 for bug in hunted if bug["found"])
+    print(f"{caught} of {len(hunted)} planted bugs found")
+    return 0 if caught == len(hunted) else 1
 
 
 if __name__ == "__main__":

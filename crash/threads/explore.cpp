@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/thread_slot.hpp"
+#include "interrupt.hpp"
 #include "threads/text.hpp"
 #include "workload.hpp"
 
@@ -26,7 +27,7 @@ bool Explorer::bounded(const Run& run) {
     return one.size() - beginning == what_.preemptions;
   };
   while (next < open.size()) {
-    if (std::chrono::steady_clock::now() > what_.deadline) {
+    if (is_late(what_.deadline)) {
       complete_ = false;
       return true;
     }
@@ -55,7 +56,7 @@ bool Explorer::bounded(const Run& run) {
 
 void Explorer::at_random(const Run& run) {
   for (unsigned i = 0; i < what_.random_runs; ++i) {
-    if (std::chrono::steady_clock::now() > what_.deadline) return;
+    if (is_late(what_.deadline)) return;
     RandomPriorities policy(what_.seed * 1000 + i, what_.threads, length_, 3);
     Trace trace;
     if (run(policy, trace)) continue;

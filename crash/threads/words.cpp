@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/thread_slot.hpp"
+#include "interrupt.hpp"
 #include "threads/text.hpp"
 #include "threads/words_pool.hpp"
 
@@ -300,7 +301,7 @@ class Words final : Crasher {
   void park(unsigned thread) {
     bool stopped = true;
     for (std::uint64_t at = 1; stopped; ++at) {
-      if (std::chrono::steady_clock::now() > config_.deadline) {
+      if (is_late(config_.deadline)) {
         report_.complete = false;
         return;
       }

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -57,10 +58,50 @@ class Crash(unittest.TestCase):
             self.assertIn(words, done.stderr)
 
     def test_no_place_for_rows(self):
-        done = crash("--index", "wbtree", "--keys", "u64", "--ops", 5, "--budget", 0.2, "--json",
-                     "/nonexistent/rows.json")
-        self.assertEqual(done.returncode, 3)
-        self.assertIn("cannot write", done.stderr)
+        for way in (["--index", "wbtree"], ["--mutate"], ["--planted"], ["--counts"], ["--pmwcas"]):
+            done = crash(*way, "--budget", 100, "--json", "/nonexistent/rows.json")
+            self.assertEqual(done.returncode, 3, way)
+            self.assertIn("cannot write", done.stderr)
+            self.assertEqual(done.stdout, "", "nothing was done")
+
+    def test_mutants(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "rows.json"
+            done = crash("--mutate", "--index", "wbtree:node=128", "--keys", "u64", "--ops", 20,
+                         "--budget", 5, "--site", "wbtree/write.cpp", "--json", path)
+            self.assertIn(done.returncode, (0, 1), done.stdout + done.stderr)
+            row, everything = json.loads(path.read_text())
+        self.assertEqual((row["index"], row["keys"]), ("wbtree:node=128", "u64"))
+        self.assertEqual(everything["index"], "all")
+        self.assertGreater(row["caught"], 0)
+        self.assertEqual(row["sites"], row["caught"] + row["justified"] + row["failures"])
+        self.assertEqual(row["sites"], everything["sites"])
+        self.assertEqual(done.returncode, 0 if row["failures"] == 0 else 1)
+
+    def test_words(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "rows.json"
+            done = crash("--pmwcas", "--budget", 1, "--json", path)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            (row,) = json.loads(path.read_text())
+        self.assertEqual((row["index"], row["keys"], row["failures"]), ("pmwcas", None, 0))
+        for name in ("operations", "crash_points", "executions", "executions_per_second"):
+            self.assertGreater(row[name], 0, name)
+
+    def test_interrupt(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "rows.json"
+            for jobs in (1, 2):
+                with subprocess.Popen(
+                        [PROGRAM, "crash", "--index", "wbtree", "--budget", "600", "--jobs",
+                         str(jobs), "--json", path], stdout=subprocess.PIPE, text=True) as process:
+                    process.stdout.read(5)  # the head of the table: it has begun
+                    process.send_signal(signal.SIGINT)
+                    self.assertEqual(process.wait(60), 130)
+                rows = json.loads(path.read_text())
+                # Of two processes none may have begun.
+                self.assertGreaterEqual(len(rows), 2 - jobs)
+                self.assertFalse(any(row["complete"] for row in rows))
 
 
 if __name__ == "__main__":

@@ -297,9 +297,10 @@ bool LodgeTree<Keys>::wipe_dead(std::size_t chunks) {
     for (Word* const word : {&record->key, &record->value, &record->order, &record->sum}) {
       c_.medium.store(word, 0, 0);
     }
+    // crash: flush stays: no workload brings a key back to its block while a full pool is repaired
     c_.medium.flush(record, sizeof(Record));
   }
-  return c_.medium.fence();
+  return c_.medium.fence();  // crash: fence stays: as the flush
 }
 
 // P11, A12: before the first record. No leaf waits for the log any more, so its records, and parts

@@ -193,7 +193,6 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::change_leaf(Node& node, const
   }
   // P6: the stamp, too, which another thread may have stored: an older record must not be replayed
   // over this.
-  // crash: flush stays: space ends and another thread's fence is missing, both at once
   flush(here.base(), sizeof(LeafLine));
   if (!fence(op.slot)) return answer(Outcome::io_error);
   if constexpr (Keys::kRecords) {
