@@ -212,7 +212,8 @@ class Store {
   // the batch is durable with its epoch, in strict ones when this returns. A refusal (out_of_space,
   // batch_too_large, ...) leaves nothing of it. Other writers of its keys wait. Readers do not:
   // they may see a part of it, and for a moment what a refusal takes back. dropped: of a table that
-  // is gone, or of another store.
+  // is gone, or of another store. io_error: the store takes no more writes, and the next open finds
+  // all of it or nothing.
   Outcome apply(const Batch& batch);
 
   // Everything that returned before is durable afterwards. Strict stores: nothing to do.

@@ -158,8 +158,7 @@ class State : public std::enable_shared_from_this<State> {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State();
-  // Closes; afterwards only the destructor. io if a write-back failed.
-  Result<void> finish();
+  [[nodiscard]] Result<void> of_this_process() const;
   // What the death of the process does: nothing is written any more.
   void abandon();
 
@@ -205,6 +204,8 @@ class State : public std::enable_shared_from_this<State> {
   class Copy;
 
   // --- open.cpp ---
+  // io if a write-back failed.
+  Result<void> finish();
   Result<void> create(Durability durability);
   Result<void> open(std::optional<Durability> durability);
   Result<void> open_tables();

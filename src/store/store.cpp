@@ -1,6 +1,7 @@
 // The public face over the room.
 #include <everleaf/store.hpp>
 
+#include "base/last_words.hpp"
 #include "store/state.hpp"
 
 namespace everleaf {
@@ -59,13 +60,8 @@ Pool Store::pool() const {
 
 Result<void> Store::close() {
   if (!state_) return {};
-  std::shared_ptr<store::State> last = std::move(state_);
-  if (last.use_count() != 1) return {};
-  Result<void> finished = last->finish();
-  Pool pool = last->pool();
-  last.reset();
-  Result<void> closed = pool.close();
-  return finished ? closed : finished;
+  if (auto ours = state_->of_this_process(); !ours) return ours;
+  return base::LastWords::of([this] { state_.reset(); });
 }
 
 Batch::Batch() = default;

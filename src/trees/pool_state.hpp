@@ -47,7 +47,6 @@ class PoolState {
   [[nodiscard]] PoolInfo info() const;
   [[nodiscard]] Counters counters() const { return file_->medium().counters(); }
   Result<CheckReport> check();
-  Result<void> finish();
   // What the death of the process does: nothing is written any more.
   void abandon();
 
@@ -74,6 +73,7 @@ class PoolState {
   tree::Context context(pmem::Offset root_word) {
     return {file_->medium(), heap_, redo_, grace_, epochs_.get(), file_->read_only(), root_word};
   }
+  Result<void> finish();
   void close_trees();
   Result<void> need_epochs(const tree::Registration& row);
   Result<void> start_clock();
