@@ -48,6 +48,10 @@ Outcome Store::sync() {
 Result<void> Store::backup(const std::filesystem::path& path) {
   return state_->backup(path);
 }
+Result<RepairReport> Store::repair(const std::filesystem::path& from,
+                                   const std::filesystem::path& to, const RepairOptions& options) {
+  return store::State::repair(from, to, options);
+}
 Result<CheckReport> Store::check() const {
   return state_->check();
 }

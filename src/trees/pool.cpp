@@ -526,6 +526,15 @@ Result<Pool> PoolAccess::open(const std::filesystem::path& path, const PoolOptio
   return Pool(std::move(*state));
 }
 
+Result<Pool> PoolAccess::create_unnamed(pmem::Unborn& unborn, const PoolOptions& options) {
+  const std::uint64_t started_ns = base::now_ns();
+  auto file = pmem::PoolFile::create_unnamed(unborn, options, nullptr);
+  if (!file) return std::unexpected(file.error());
+  auto state = detail::PoolState::start(std::move(*file), options, started_ns);
+  if (!state) return std::unexpected(state.error());
+  return Pool(std::move(*state));
+}
+
 Result<Pool> PoolAccess::anonymous(const PoolOptions& options, pmem::Observer* observer) {
   const std::uint64_t started_ns = base::now_ns();
   auto file = pmem::PoolFile::anonymous(options, observer);

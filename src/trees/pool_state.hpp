@@ -113,6 +113,7 @@ namespace everleaf {
 struct PoolAccess {
   static Result<Pool> open(const std::filesystem::path& path, const PoolOptions& options,
                            pmem::Observer* observer);
+  static Result<Pool> create_unnamed(pmem::Unborn& unborn, const PoolOptions& options);
   static Result<Pool> anonymous(const PoolOptions& options, pmem::Observer* observer);
   // In memory of the caller: see PoolFile::attach and format.
   static Result<Pool> attach(std::byte* memory, std::uint64_t bytes, std::uint64_t capacity,

@@ -228,16 +228,16 @@ class Session {
       return opened.has_value();
     };
     if (!failing(1 + n % 97, opens)) {
-        ASSERT_TRUE(opens());
-      }
+      ASSERT_TRUE(opens());
+    }
     const auto finds = [&] {
       auto table = store_->table("t", spec_);
       if (table) table_.emplace(std::move(*table));
       return table.has_value();
     };
     if (!failing(1 + n % 23, finds)) {
-        ASSERT_TRUE(finds());
-      }
+      ASSERT_TRUE(finds());
+    }
   }
 
   void write(int n) {
