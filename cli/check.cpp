@@ -1,5 +1,8 @@
-// everleaf check: the structure of every index and the accounts of the heap.
+// everleaf check: the structure of every index, the accounts of the heap, the values of a store.
+#include <algorithm>
 #include <memory>
+
+#include <everleaf/store.hpp>
 
 #include <fmt/format.h>
 
@@ -16,9 +19,27 @@ struct CheckArguments : TableArguments {
   bool json = false;
 };
 
+// Of a store, its values, too.
+CheckReport check_of(const CheckArguments& arguments) {
+  {
+    const Pool pool = open_to_read(arguments);
+    const auto indexes = pool.indexes();
+    if (!indexes || std::ranges::none_of(*indexes, &IndexInfo::table)) {
+      return value_or_fail(pool.check());
+    }
+  }  // a file is open once at a time
+  StoreOptions options;
+  options.pool.mode = Mode::read_only;
+  const auto store = Store::open(arguments.pool, options);
+  if (store) return value_or_fail(store->check());
+  // The trees can be read, what a Store needs beside them cannot.
+  CheckReport report = value_or_fail(open_to_read(arguments).check());
+  report.problems.push_back(store.error().message);
+  return report;
+}
+
 int check(const CheckArguments& arguments) {
-  const Pool pool = open_to_read(arguments);
-  const CheckReport report = value_or_fail(pool.check());
+  const CheckReport report = check_of(arguments);
   const bool sound = report.problems.empty();
   if (arguments.json) {
     print(Json{{"path", arguments.pool},

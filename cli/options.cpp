@@ -37,6 +37,11 @@ void Command::option(const std::string& name, std::optional<std::string>& target
   command_->add_option(name, target, help);
 }
 
+void Command::options(const std::string& name, std::vector<std::string>& target,
+                      const std::string& help) {
+  command_->add_option(name, target, help)->expected(1)->take_all();
+}
+
 // CLI11 itself would take -1 for 2^64 - 1.
 void Command::number(const std::string& name, std::uint64_t& target, const std::string& help) {
   const auto read = [name, &target](const std::string& text) {

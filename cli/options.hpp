@@ -28,6 +28,8 @@ class Command {
   // A default that is not empty is shown.
   void option(const std::string& name, std::string& target, const std::string& help);
   void option(const std::string& name, std::optional<std::string>& target, const std::string& help);
+  // It may be given again.
+  void options(const std::string& name, std::vector<std::string>& target, const std::string& help);
   void number(const std::string& name, std::uint64_t& target, const std::string& help);
   // A number with an optional suffix K, M, G or T.
   void size(const std::string& name, std::uint64_t& target, const std::string& help);

@@ -13,8 +13,8 @@ namespace {
 // Nothing longer can be a good line: every byte of the longest key as \xHH, and a value.
 constexpr std::size_t kMaxLineBytes = 4 * kMaxKeyBytes + 64;
 
-std::string too_long() {
-  return fmt::format("longer than {} bytes", grouped(kMaxKeyBytes));
+std::string too_long(std::size_t limit = kMaxKeyBytes) {
+  return fmt::format("longer than {} bytes", grouped(limit));
 }
 
 bool needs_quotes(std::string_view text) {
@@ -22,6 +22,8 @@ bool needs_quotes(std::string_view text) {
            return c == ',' || c == '"' || static_cast<unsigned char>(c) <= 0x20 || c == 0x7F;
          });
 }
+
+}  // namespace
 
 std::string csv_field(std::string_view text) {
   if (!needs_quotes(text)) return std::string(text);
@@ -33,8 +35,6 @@ std::string csv_field(std::string_view text) {
   out += '"';
   return out;
 }
-
-}  // namespace
 
 BadRecord::BadRecord(std::uint64_t line, std::string_view field, const std::string& problem)
     : Failure(kExitUsage, fmt::format("line {}: {}: {}", line, field, problem)) {}
@@ -103,7 +103,7 @@ void RecordReader::read_quoted(std::string& field) {
       take_char();
     }
     field += c;
-    if (field.size() > kMaxKeyBytes) fail(too_long());
+    if (field.size() > limit()) fail(too_long(limit()));
   }
   const int next = peek_char();
   if (next == '\r' || next == '\n' || next == ',' || next < 0) return;
@@ -115,7 +115,7 @@ void RecordReader::read_plain(std::string& field) {
     if (next == '"') fail("a quote inside a field that is not quoted");
     field += take_char();
     // One more for the carriage return before the end of the line.
-    if (field.size() > kMaxKeyBytes + 1) fail(too_long());
+    if (field.size() > limit() + 1) fail(too_long(limit()));
   }
   if (peek_char() != ',' && field.ends_with('\r')) field.pop_back();
 }

@@ -37,7 +37,9 @@ class BadRecord : public Failure {
 
 class RecordReader {
  public:
-  RecordReader(Input& input, Format format) : input_(input), format_(format) {}
+  // `most_value_bytes` counts in CSV.
+  RecordReader(Input& input, Format format, std::size_t most_value_bytes = kMaxKeyBytes)
+      : input_(input), format_(format), most_value_bytes_(most_value_bytes) {}
 
   // False: the end. Throws BadRecord.
   bool next(Record& record);
@@ -51,9 +53,13 @@ class RecordReader {
   void read_quoted(std::string& field);
   void read_plain(std::string& field);
   [[noreturn]] void fail(const std::string& problem) const;
+  [[nodiscard]] std::size_t limit() const {
+    return fields_used_ <= 1 ? kMaxKeyBytes : most_value_bytes_;
+  }
 
   Input& input_;
   Format format_;
+  std::size_t most_value_bytes_;
   std::uint64_t line_ = 0;   // lines begun so far
   std::uint64_t start_ = 0;  // line of the record that is being read
   std::string text_;         // of the line
@@ -65,6 +71,9 @@ class RecordReader {
 template <class K>
 [[nodiscard]] typename OwnedKey<K>::type key_of(const Record& record);
 [[nodiscard]] std::uint64_t value_of(const Record& record, bool number_lines);
+
+// Bytes as a field of CSV.
+[[nodiscard]] std::string csv_field(std::string_view bytes);
 
 template <class K>
 void write_record(Output& output, Format format, const Entry<K>& entry);

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <everleaf/store.hpp>
 
@@ -27,6 +28,7 @@ struct StoreArguments : TableArguments {
   std::string file;
   std::string format;
   std::string to;
+  std::vector<std::string> named;
 };
 
 std::optional<Durability> durability_of(const StoreArguments& arguments) {
@@ -155,7 +157,7 @@ int dump(const StoreArguments& arguments) {
 // In batches: what was loaded stays, whatever happens next.
 template <class K>
 std::uint64_t load_records(Store& store, Table<K> table, TableReader& reader,
-                           Interrupts& interrupts) {
+                           const std::string& from, Interrupts& interrupts) {
   constexpr std::size_t kBatch = 1024;
   constexpr std::size_t kBatchBytes = std::size_t{16} << 20;
   Batch batch;
@@ -188,21 +190,21 @@ std::uint64_t load_records(Store& store, Table<K> table, TableReader& reader,
     throw Failure(128 + stop.signal,
                   fmt::format("stopped; {} loaded and kept", counted(loaded, "record")));
   } catch (const Failure& failure) {
-    throw Failure(failure.exit_code(), fmt::format("{} ({} loaded and kept)", failure.what(),
-                                                   counted(loaded, "record")));
+    throw Failure(failure.exit_code(), fmt::format("{}: {} ({} loaded and kept)", from,
+                                                   failure.what(), counted(loaded, "record")));
   }
   return loaded;
 }
 
 int load(const StoreArguments& arguments) {
-  const TableFormat format = table_format_of(arguments.format);
+  const TableFormat format = table_format_of(arguments.format, arguments.file);
   Interrupts interrupts;
   Input input(arguments.file, &interrupts);
   Store store = open_store(arguments, Mode::open_or_create);
   std::uint64_t loaded = 0;
   with_table_to_fill(store, arguments, [&]<class K>(Table<K> table) {
     TableReader reader(input, format);
-    loaded = load_records<K>(store, table, reader, interrupts);
+    loaded = load_records<K>(store, table, reader, input.name(), interrupts);
   });
   close(store);
   fmt::print("{} loaded\n", counted(loaded, "record"));
@@ -221,6 +223,41 @@ int backup(const StoreArguments& arguments) {
   value_or_fail(store.backup(arguments.to));
   close(store);
   return 0;
+}
+
+// NAME, or NAME:u64.
+std::pair<std::string, KeyType> named_table(const std::string& text) {
+  constexpr std::string_view kNumbers = ":u64";
+  if (!text.ends_with(kNumbers)) return {text, KeyType::bytes};
+  return {text.substr(0, text.size() - kNumbers.size()), KeyType::u64};
+}
+
+void print_repair(const RepairReport& report) {
+  for (const std::string& problem : report.problems) fmt::print("problem: {}\n", problem);
+  for (const auto& table : report.tables) {
+    fmt::print("table {}: {} read", in_quotes(table.name), counted(table.read, "record"));
+    if (table.damaged_values != 0) {
+      fmt::print(", {} lost with a damaged value", counted(table.damaged_values, "key"));
+    }
+    if (table.found != 0) {
+      fmt::print(", {} found without the tree (they may be older, or deleted{})",
+                 grouped(table.found),
+                 table.unclear == 0 ? "" : fmt::format("; {} had several values", table.unclear));
+    }
+    fmt::print("\n");
+    for (const std::string& problem : table.problems) fmt::print("  problem: {}\n", problem);
+  }
+}
+
+int repair(const StoreArguments& arguments) {
+  if (arguments.to.empty()) throw Failure(kExitUsage, "repair writes to a new file: -o NEW");
+  RepairOptions options;
+  for (const std::string& one : arguments.named) options.tables.push_back(named_table(one));
+  const RepairReport report = value_or_fail(Store::repair(arguments.pool, arguments.to, options));
+  print_repair(report);
+  if (report.sound()) return 0;
+  throw Failure(kExitNo, fmt::format("{} is damaged; what could be read is in {}", arguments.pool,
+                                     arguments.to));
 }
 
 void add_name(Command& command, StoreArguments& arguments) {
@@ -242,14 +279,15 @@ void add_making(Command& command, StoreArguments& arguments) {
   add_domain(command, arguments);
 }
 
-constexpr const char* kFormats = "tsv or mdb (what LMDB's mdb_dump writes); default: tsv";
+constexpr const char* kFormats =
+    "tsv, csv, jsonl (JSON lines) or mdb (what LMDB's mdb_dump writes); default: tsv";
 
 }  // namespace
 
 void add_store(CLI::App& app, int& status) {
   Command group(app, "store",
                 "Tables whose values are bytes: get, put, del, dump, load, drop, "
-                "backup");
+                "backup, repair");
   const auto add = [&](const char* name, const char* help, int (*run)(const StoreArguments&),
                        auto declare) {
     auto arguments = std::make_shared<StoreArguments>();
@@ -287,6 +325,12 @@ void add_store(CLI::App& app, int& status) {
     add_pool(c, a);
     c.positional("TO", a.to, "The new file");
   });
+  add("repair", "Copy what can be read of a damaged store to a new file", repair,
+      [](Command& c, StoreArguments& a) {
+        add_pool(c, a);
+        c.option("-o,--output", a.to, "The new file");
+        c.options("--table", a.named, "NAME or NAME:u64 of a table that the file no longer names");
+      });
 }
 
 }  // namespace everleaf::cli

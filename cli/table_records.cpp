@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "records.hpp"
+#include "json.hpp"
 #include "text.hpp"
 
 namespace everleaf::cli {
@@ -43,17 +43,87 @@ std::string hexadecimal(Bytes bytes) {
   return text;
 }
 
+std::optional<std::string> from_hexadecimal(std::string_view digits) {
+  std::string bytes;
+  bytes.reserve(digits.size() / 2);
+  for (std::size_t i = 0; i < digits.size(); i += 2) {
+    const auto byte = byte_of(digits.substr(i));
+    if (!byte) return std::nullopt;
+    bytes += *byte;
+  }
+  return bytes;
+}
+
+Json json_of(Bytes bytes) {
+  if (is_utf8(bytes)) return bytes;
+  return Json{{"hex", hexadecimal(bytes)}};
+}
+Json json_of(std::uint64_t key) {
+  return key;
+}
+
 }  // namespace
 
-TableFormat table_format_of(const std::string& name) {
-  if (name.empty() || name == "tsv") return TableFormat::tsv;
-  if (name == "mdb") return TableFormat::mdb;
-  throw Failure(kExitUsage,
-                fmt::format("unknown format {}: there are tsv and mdb", in_quotes(name)));
+TableFormat table_format_of(const std::string& name, const std::string& path) {
+  constexpr std::array<std::pair<std::string_view, TableFormat>, 4> kNames{
+      {{"tsv", TableFormat::tsv},
+       {"csv", TableFormat::csv},
+       {"jsonl", TableFormat::json},
+       {"mdb", TableFormat::mdb}}};
+  for (const auto& [known, format] : kNames) {
+    if (name.empty() ? path.ends_with(fmt::format(".{}", known)) : name == known) return format;
+  }
+  if (name.empty()) return TableFormat::tsv;
+  throw Failure(kExitUsage, fmt::format("unknown format {}: there are tsv, csv, jsonl and mdb",
+                                        in_quotes(name)));
 }
 
 bool TableReader::next(TableRecord& record) {
-  return format_ == TableFormat::tsv ? next_tsv(record) : next_mdb(record);
+  switch (format_) {
+    case TableFormat::tsv:
+      return next_tsv(record);
+    case TableFormat::csv:
+      return next_csv(record);
+    case TableFormat::json:
+      return next_json(record);
+    default:
+      return next_mdb(record);
+  }
+}
+
+bool TableReader::next_csv(TableRecord& record) {
+  Record read;
+  if (!csv_.next(read)) return false;
+  if (!read.value) throw BadRecord(read.line, "value", "missing");
+  record.line = read.line;
+  record.key = std::move(read.key);
+  record.value = std::move(*read.value);
+  return true;
+}
+
+bool TableReader::next_json(TableRecord& record) {
+  if (!line()) return false;
+  record.line = line_;
+  const Json json = Json::parse(text_, nullptr, false);
+  if (!json.is_object() || json.size() != 2 || !json.contains("key") || !json.contains("value")) {
+    throw BadRecord(line_, "line", R"(not a JSON object {"key": ..., "value": ...})");
+  }
+  const Json& key = json["key"];
+  // Without a type of its own: key_of() reads it, and a string of digits is no number.
+  record.number = key.is_number_unsigned();
+  record.key = record.number ? std::to_string(key.get<std::uint64_t>()) : json_bytes("key", key);
+  record.value = json_bytes("value", json["value"]);
+  return true;
+}
+
+std::string TableReader::json_bytes(std::string_view field, const Json& json) const {
+  if (json.is_string()) return json.get<std::string>();
+  const bool hex =
+      json.is_object() && json.size() == 1 && json.contains("hex") && json["hex"].is_string();
+  if (!hex) throw BadRecord(line_, field, R"(neither a string nor {"hex": "..."})");
+  auto bytes = from_hexadecimal(json["hex"].get_ref<const std::string&>());
+  if (!bytes) throw BadRecord(line_, field, "two hexadecimal digits are one byte");
+  return std::move(*bytes);
 }
 
 bool TableReader::line() {
@@ -144,6 +214,7 @@ std::string TableReader::mdb_bytes(std::string_view field) {
 
 template <>
 std::string TableReader::key_of<Bytes>(const TableRecord& record) const {
+  if (record.number) throw BadRecord(record.line, "key", "a number; the table's keys are bytes");
   return record.key;
 }
 
@@ -157,6 +228,9 @@ std::uint64_t TableReader::key_of<std::uint64_t>(const TableRecord& record) cons
     for (const char c : record.key) key = key << 8 | static_cast<unsigned char>(c);
     return key;
   }
+  if (format_ == TableFormat::json && !record.number) {
+    throw BadRecord(record.line, "key", fmt::format("not {}", kNumberRange));
+  }
   if (const auto key = parse_number(record.key)) return *key;
   throw BadRecord(record.line, "key",
                   fmt::format("{} is not {}", in_quotes(record.key), kNumberRange));
@@ -168,19 +242,29 @@ TableWriter::TableWriter(Output& output, TableFormat format) : output_(output), 
   }
 }
 
-void TableWriter::write(Bytes key, Bytes value) {
+template <class K>
+void TableWriter::write_text(K key, Bytes value) {
   if (format_ == TableFormat::tsv) {
     output_ << escape(key) << "\t" << escape(value) << "\n";
+  } else if (format_ == TableFormat::csv) {
+    if constexpr (std::same_as<K, Bytes>) {
+      output_ << csv_field(key);
+    } else {
+      output_ << std::to_string(key);
+    }
+    output_ << "," << csv_field(value) << "\n";
   } else {
-    output_ << " " << hexadecimal(key) << "\n " << hexadecimal(value) << "\n";
+    output_ << Json{{"key", json_of(key)}, {"value", json_of(value)}}.dump() << "\n";
   }
 }
 
+void TableWriter::write(Bytes key, Bytes value) {
+  if (format_ != TableFormat::mdb) return write_text(key, value);
+  output_ << " " << hexadecimal(key) << "\n " << hexadecimal(value) << "\n";
+}
+
 void TableWriter::write(std::uint64_t key, Bytes value) {
-  if (format_ == TableFormat::tsv) {
-    output_ << escape(key) << "\t" << escape(value) << "\n";
-    return;
-  }
+  if (format_ != TableFormat::mdb) return write_text(key, value);
   std::array<char, sizeof key> bytes;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<char>(key >> (56 - 8 * i) & 0xFF);

@@ -1,7 +1,9 @@
 // Records of tables, keys and values of any bytes, as text: what `store load` reads and `store
 // dump` writes.
 //
-// TSV: key, tab, value, each with \t, \n, \\ and \xHH for bytes that need it. mdb: the format of
+// TSV: key, tab, value, each with \t, \n, \\ and \xHH for bytes that need it. CSV: that of
+// records.hpp. JSON lines: {"key": K, "value": V}, bytes as a string or, if they are not UTF-8, as
+// {"hex": "00ff"}. mdb: the format of
 // LMDB's mdb_dump and mdb_load, bytes as hexadecimal digits (format=bytevalue) or with \HH for
 // those that cannot be printed (format=print, read only). Numbers as keys are written in decimal,
 // in mdb as eight bytes, the most significant first, so that their order is that of the bytes.
@@ -13,23 +15,28 @@
 
 #include <everleaf/index.hpp>
 
+#include "json.hpp"
+#include "records.hpp"
 #include "stream.hpp"
 
 namespace everleaf::cli {
 
-enum class TableFormat : std::uint8_t { tsv, mdb };
+enum class TableFormat : std::uint8_t { tsv, csv, json, mdb };
 
-[[nodiscard]] TableFormat table_format_of(const std::string& name);
+// `name` as the user gave it, or what the file's extension says (.csv, .jsonl, .mdb), or TSV.
+[[nodiscard]] TableFormat table_format_of(const std::string& name, const std::string& path = {});
 
 struct TableRecord {
   std::uint64_t line = 0;  // where it starts, from 1
   std::string key;
+  bool number = false;  // JSON: the key is one
   std::string value;
 };
 
 class TableReader {
  public:
-  TableReader(Input& input, TableFormat format) : input_(input), format_(format) {}
+  TableReader(Input& input, TableFormat format)
+      : input_(input), format_(format), csv_(input, Format::csv, kMaxValueBytes) {}
 
   // False: the end. Throws BadRecord.
   bool next(TableRecord& record);
@@ -39,12 +46,16 @@ class TableReader {
  private:
   bool line();  // into text_
   bool next_tsv(TableRecord& record);
+  bool next_csv(TableRecord& record);
+  bool next_json(TableRecord& record);
   bool next_mdb(TableRecord& record);
   void read_header();
   [[nodiscard]] std::string mdb_bytes(std::string_view field);
+  [[nodiscard]] std::string json_bytes(std::string_view field, const Json& json) const;
 
   Input& input_;
   TableFormat format_;
+  RecordReader csv_;
   std::uint64_t line_ = 0;
   std::string text_;
   bool in_data_ = false;
@@ -59,6 +70,8 @@ class TableWriter {
   void finish();
 
  private:
+  template <class K>
+  void write_text(K key, Bytes value);
   Output& output_;
   TableFormat format_;
 };

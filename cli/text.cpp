@@ -71,6 +71,15 @@ std::string escape(std::string_view bytes) {
   return out;
 }
 
+bool is_utf8(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const std::size_t length = utf8_length(bytes);
+    if (length == 0) return false;
+    bytes.remove_prefix(length);
+  }
+  return true;
+}
+
 std::string escape(std::uint64_t key) {
   return std::to_string(key);
 }

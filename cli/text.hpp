@@ -17,6 +17,8 @@ inline constexpr std::string_view kNumberRange = "a number from 0 to 18446744073
 [[nodiscard]] std::string escape(std::string_view bytes);
 [[nodiscard]] std::string escape(std::uint64_t key);
 
+[[nodiscard]] bool is_utf8(std::string_view bytes);
+
 // The bytes that `text` stands for; nullopt: an escape that does not exist.
 [[nodiscard]] std::optional<std::string> unescape(std::string_view text);
 

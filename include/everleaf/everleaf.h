@@ -96,7 +96,8 @@ void everleaf_default_options(everleaf_options* options);
 /* options: NULL for the defaults. */
 int everleaf_open(const char* path, const everleaf_options* options, everleaf_store** store);
 int everleaf_open_in_memory(const everleaf_options* options, everleaf_store** store);
-/* The code is of the close itself if no other handle is left. */
+/* This and the calls that close tables and cursors: where no other handle is left, the store is
+ * closed, and the code tells how that went. */
 int everleaf_close(everleaf_store* store);
 int everleaf_sync(everleaf_store* store);
 int everleaf_backup(everleaf_store* store, const char* path);
@@ -109,7 +110,7 @@ enum { EVERLEAF_KEYS_BYTES = 0, EVERLEAF_KEYS_U64 = 1 };
 /* Opens or creates. tree: NULL for the default. */
 int everleaf_table_open(everleaf_store* store, const char* name, int keys, const char* tree,
                         everleaf_table** table);
-void everleaf_table_close(everleaf_table* table);
+int everleaf_table_close(everleaf_table* table);
 int everleaf_table_drop(everleaf_store* store, const char* name);
 int everleaf_tables(everleaf_store* store,
                     void (*visit)(void* context, const char* name, int keys, const char* tree),
@@ -150,12 +151,12 @@ int everleaf_get(everleaf_table* table, everleaf_key key, void* buffer, size_t c
 int everleaf_get_copy(everleaf_table* table, everleaf_key key, void** value, size_t* size);
 void everleaf_free(void* value);
 int everleaf_contains(everleaf_table* table, everleaf_key key); /* 1 or 0 */
-uint64_t everleaf_count(everleaf_table* table);                 /* O(n) */
+int everleaf_count(everleaf_table* table, uint64_t* count);     /* O(n) */
 
 /* --- Cursors: over from <= key < to; NULL: no bound. --- */
 int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const everleaf_key* to,
                          everleaf_cursor** cursor);
-void everleaf_cursor_close(everleaf_cursor* cursor);
+int everleaf_cursor_close(everleaf_cursor* cursor);
 /* EVERLEAF_ABSENT: there is no such place, and the cursor is nowhere. */
 int everleaf_cursor_first(everleaf_cursor* cursor);
 int everleaf_cursor_last(everleaf_cursor* cursor);

@@ -77,6 +77,8 @@ struct PoolInfo {
   std::uint64_t block_bytes = 0;  // allocated blocks; walks every slab header
   std::uint64_t open_ns = 0;      // time from mapping to usable: header checks and recovery
   bool header_copy_damaged = false;
+  // Freed while memory was out, and not used again until the next open. Damage is not among them.
+  std::uint64_t lost_blocks = 0;
 };
 
 // The epochs of the buffered trees (docs/media-model.md). All zero in a pool without such trees.

@@ -34,6 +34,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <everleaf/index.hpp>
@@ -190,6 +191,30 @@ struct StoreInfo {
   std::uint64_t open_ns = 0;       // without the pool's own
 };
 
+struct RepairOptions {
+  // Tables whose directory entries are gone: the name is part of each value's checksum.
+  std::vector<std::pair<std::string, KeyType>> tables;
+};
+
+struct RepairReport {
+  struct Table {
+    std::string name;
+    std::string spec;
+    KeyType key_type = KeyType::bytes;
+    std::uint64_t read = 0;            // entries that its tree has, as good as before the damage
+    std::uint64_t damaged_values = 0;  // keys of the tree whose value is lost
+    // Entries that were found without the tree, which is damaged: each was put once, but may be
+    // older than the last value of its key, or of a key that was removed since.
+    std::uint64_t found = 0;
+    std::uint64_t unclear = 0;  // of them: with several values, of which one was taken
+    std::vector<std::string> problems;
+  };
+  std::vector<Table> tables;
+  std::vector<std::string> problems;  // of the whole store
+  // Everything was read, and there was no damage.
+  [[nodiscard]] bool sound() const;
+};
+
 // A handle; copies share the store. It is closed when the last Store and the last Table are gone.
 class Store {
  public:
@@ -212,7 +237,8 @@ class Store {
   // the batch is durable with its epoch, in strict ones when this returns. A refusal (out_of_space,
   // batch_too_large, ...) leaves nothing of it. Other writers of its keys wait. Readers do not:
   // they may see a part of it, and for a moment what a refusal takes back. dropped: of a table that
-  // is gone, or of another store.
+  // is gone, or of another store. io_error: the store takes no more writes, and the next open finds
+  // all of it or nothing.
   Outcome apply(const Batch& batch);
 
   // Everything that returned before is durable afterwards. Strict stores: nothing to do.
@@ -222,6 +248,14 @@ class Store {
   // writers were held for a moment at the end. Tables are neither made nor dropped meanwhile. A
   // file at `path` is never replaced, and none appears before it is whole. Code::exists, ...
   Result<void> backup(const std::filesystem::path& path);
+
+  // Copies what can be read of the store at `from`, which may be damaged and is not written to,
+  // into a new store at `to`; see RepairReport. No value is wrong: each fits the checksum over its
+  // table and key. `to` does not appear before it is whole. O(file). Code::exists; locked, where
+  // `from` is open for writing; not_found, where there is nothing to be read; ...
+  [[nodiscard]] static Result<RepairReport> repair(const std::filesystem::path& from,
+                                                   const std::filesystem::path& to,
+                                                   const RepairOptions& options = {});
 
   // Trees, heap and the checksum of every value; problems name table and offset. No writer may run.
   [[nodiscard]] Result<CheckReport> check() const;

@@ -51,6 +51,7 @@ void Grace::recycle(pmem::Offset block) noexcept {
   try {
     recycle_(block);
   } catch (const std::bad_alloc&) {
+    lost_.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
@@ -78,7 +79,7 @@ bool Grace::retire(pmem::Offset block) noexcept {
     const base::MutexGuard guard(mine.mutex);
     mine.limbo.push_back({block, epoch_.load(std::memory_order_seq_cst)});
   } catch (const std::bad_alloc&) {
-    lost_.store(true, std::memory_order_relaxed);
+    lost_.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
   if (++mine.since_advance < base::kRetiresPerAdvance) return true;

@@ -53,7 +53,9 @@ class Grace {
   // Takes a block that was unlinked; needs a Pin of this thread.
   // False: out of memory, the block is lost until the pool is opened again.
   bool retire(pmem::Offset block) noexcept;
-  [[nodiscard]] bool lost_some() const noexcept { return lost_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t lost() const noexcept {
+    return lost_.load(std::memory_order_relaxed);
+  }
 
   // Recycles everything that can be, of all threads: the last resort when space is out. Not from
   // within a Pin, which would hold back what was retired since.
@@ -84,7 +86,7 @@ class Grace {
 
   Recycle recycle_;
   std::atomic<std::uint64_t> epoch_{1};
-  std::atomic<bool> lost_{false};
+  std::atomic<std::uint64_t> lost_{0};
   std::unique_ptr<std::array<Slot, kMaxThreads>> slots_;
 };
 

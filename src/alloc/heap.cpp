@@ -82,6 +82,13 @@ Geometry geometry(std::size_t size_class) {
   return {first, (kSlabBytes - first) / bytes};
 }
 
+// One more fits without memory.
+template <class T>
+void make_room(std::vector<T>& list) {
+  constexpr std::size_t kFew = 16;
+  if (list.size() == list.capacity()) list.reserve(std::max(kFew, 2 * list.size()));
+}
+
 }  // namespace
 
 struct Heap::Place {
@@ -133,25 +140,26 @@ Heap::SlabState* Heap::state_of(std::uint64_t slab) const {
                          : (*page)[slab % base::kSlabsPerPage].load(std::memory_order_acquire);
 }
 
-// A blank state that no slab has yet.
+// A blank state that no slab has yet: the last spare one.
 Heap::SlabState& Heap::blank_state() {
   if (spare_states_.empty()) {
-    spare_states_.push_back(owned_states_.emplace_back(std::make_unique<SlabState>()).get());
+    owned_states_.push_back(std::make_unique<SlabState>());
+    spare_states_.reserve(owned_states_.capacity());  // so that forget() needs no memory
+    spare_states_.push_back(owned_states_.back().get());
   }
-  SlabState* const state = spare_states_.back();
-  spare_states_.pop_back();
-  *state = {};
-  return *state;
+  *spare_states_.back() = {};
+  return *spare_states_.back();
 }
 
 void Heap::publish(std::uint64_t slab, SlabState& state) {
-  forget(slab);
   auto& cell = (*states_)[slab / base::kSlabsPerPage];
   StatePage* page = cell.load(std::memory_order_relaxed);
   if (page == nullptr) {
     page = owned_pages_.emplace_back(std::make_unique<StatePage>()).get();
     cell.store(page, std::memory_order_release);
   }
+  spare_states_.pop_back();  // `state`
+  forget(slab);
   // H5, release: release() may clear bits as soon as it sees this.
   (*page)[slab % base::kSlabsPerPage].store(&state, std::memory_order_release);
 }
@@ -247,23 +255,28 @@ Offset Heap::reserve(std::size_t bytes, Placement placement) {
   return block;
 }
 
-void Heap::recycle(Offset block) {
+void Heap::recycle(Offset block) noexcept {
   Place place;
   if (!locate(block, place)) return;  // a damaged pool: losing the block is the least harm
-  Magazines* const mine = place.large ? nullptr : magazines();
-  if (mine == nullptr) {
-    const base::MutexGuard guard(central_);
-    give_back(block);
-    return;
+  try {
+    if (Magazines* const mine = place.large ? nullptr : magazines()) {
+      auto& blocks = mine->of[place.size_class];
+      blocks.reserve(magazine_capacity(place.size_class));  // all that there will ever be
+      if (blocks.size() >= magazine_capacity(place.size_class)) drain(*mine, place.size_class);
+      blocks.push_back(block);
+      return;
+    }
+  } catch (const std::bad_alloc&) {
+    // No magazine.
   }
-  auto& blocks = mine->of[place.size_class];
-  if (blocks.size() >= magazine_capacity(place.size_class)) drain(*mine, place.size_class);
-  blocks.push_back(block);
+  const base::MutexGuard guard(central_);
+  give_back(block);
 }
 
 bool Heap::refill(Magazines& mine, std::size_t size_class) {
   std::array<Offset, 64> batch;
   const std::size_t most = magazine_capacity(size_class) / 2;
+  mine.of[size_class].reserve(magazine_capacity(size_class));  // before a block is taken
   const base::MutexGuard guard(central_);
   std::size_t got = take_from_slabs(size_class, batch.data(), most);
   if (got == 0 && find_slab(size_class)) got = take_from_slabs(size_class, batch.data(), most);
@@ -428,6 +441,7 @@ Heap::SlabState* Heap::adopt(std::uint64_t slab) {
     state.free_bits[word] = ~pmem::load(bitmap + word) & mask;
     state.free += static_cast<std::uint64_t>(std::popcount(state.free_bits[word]));
   }
+  make_room(partial_[state.size_class]);
   publish(slab, state);
   if (state.free != 0) {
     state.listed = true;
@@ -436,14 +450,19 @@ Heap::SlabState* Heap::adopt(std::uint64_t slab) {
   return &state;
 }
 
-void Heap::give_back(Offset block) {
+void Heap::give_back(Offset block) noexcept {
   Place place;
   if (!locate(block, place)) return;
-  SlabState* const state = state_of(place.slab);
-  if (place.large) {
-    put_free_run(place.slab, place.slabs);
-    return;
+  try {
+    place.large ? put_free_run(place.slab, place.slabs) : give_back_small(place);
+  } catch (const std::bad_alloc&) {
+    lost_.fetch_add(1, std::memory_order_relaxed);
   }
+}
+
+// If it throws, the block waits for the next one of its slab.
+void Heap::give_back_small(const Place& place) {
+  SlabState* const state = state_of(place.slab);
   // H3 rules out the first; the rest happens only in a damaged pool, where the slab's header is no
   // longer that of its state, or one block is named twice.
   const Word mask = Word{1} << (place.bit % 64);
@@ -455,8 +474,8 @@ void Heap::give_back(Offset block) {
   ++state->free;
   auto& list = partial_[place.size_class];
   if (!state->listed) {
-    state->listed = true;
     list.push_back(place.slab);
+    state->listed = true;
   }
   // A slab that is wholly free may serve another class; one is kept, or the class would bounce.
   if (state->free == state->shape.count && list.size() > 1) put_free_run(place.slab, 1);
@@ -465,6 +484,7 @@ void Heap::give_back(Offset block) {
 // The slabs become a free run, joined with its neighbours. One word commits it: the header of the
 // lowest slab; headers inside a run are never read.
 void Heap::put_free_run(std::uint64_t slab, std::uint64_t slabs) {
+  make_room(free_runs_);  // may throw, before anything has happened
   for (std::uint64_t i = 0; i < slabs; ++i) forget(slab + i);
   auto next = std::ranges::lower_bound(free_runs_, std::pair{slab, std::uint64_t{0}});
   if (next != free_runs_.end() && next->first == slab + slabs) {

@@ -52,7 +52,11 @@ class Heap {
   // space. Durably free until a record with activate() commits.
   [[nodiscard]] pmem::Offset reserve(std::size_t bytes, Placement placement = Placement::anywhere);
   // Gives back a reserved block that was not activated, or a freed one after its grace period.
-  void recycle(pmem::Offset block);
+  // Where memory is out the block may be lost() until the pool is opened again.
+  void recycle(pmem::Offset block) noexcept;
+  [[nodiscard]] std::uint64_t lost() const noexcept {
+    return lost_.load(std::memory_order_relaxed);
+  }
 
   // Adds "this reserved block is in use" to the record that links it. False: its slab's header was
   // overwritten meanwhile, the pool is damaged.
@@ -104,11 +108,12 @@ class Heap {
   std::uint64_t take_free_run(std::uint64_t slabs);
   std::uint64_t extend(std::uint64_t slabs);
   bool format(std::uint64_t slab, std::uint64_t kind, std::uint64_t slabs);
-  void give_back(pmem::Offset block);
+  void give_back(pmem::Offset block) noexcept;
+  void give_back_small(const Place& place);
   void put_free_run(std::uint64_t slab, std::uint64_t slabs);
   void skip_scanned(std::uint64_t slab, std::uint64_t slabs);
   SlabState& blank_state();
-  void publish(std::uint64_t slab, SlabState& state);  // H5
+  void publish(std::uint64_t slab, SlabState& state);  // H5; of blank_state()
   void forget(std::uint64_t slab);
   void unlist(std::uint64_t slab, SlabState& state);
   [[nodiscard]] std::uint64_t frontier_slab() const;
@@ -125,9 +130,10 @@ class Heap {
   using StatePage = std::array<std::atomic<SlabState*>, base::kSlabsPerPage>;
   std::unique_ptr<std::array<std::atomic<StatePage*>, base::kSlabPages>> states_;
   std::vector<std::unique_ptr<SlabState>> owned_states_;
-  std::vector<SlabState*> spare_states_;
+  std::vector<SlabState*> spare_states_;  // with room for all
   std::vector<std::unique_ptr<StatePage>> owned_pages_;
   std::unique_ptr<std::array<std::atomic<Magazines*>, kMaxThreads>> magazines_;
+  std::atomic<std::uint64_t> lost_{0};
   std::atomic<std::uint64_t> fail_after_{~std::uint64_t{0}};
 };
 

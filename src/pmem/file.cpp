@@ -88,6 +88,12 @@ Result<Descriptor> Descriptor::open(const std::filesystem::path& path, int flags
   return Descriptor(fd);
 }
 
+Result<Descriptor> Descriptor::duplicate() const {
+  const int fd = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) return std::unexpected(system_error("cannot duplicate a descriptor", errno));
+  return Descriptor(fd);
+}
+
 Descriptor::~Descriptor() {
   if (fd_ < 0) return;
   if (locked_) {

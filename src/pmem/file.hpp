@@ -27,6 +27,8 @@ class Descriptor {
     return *this;
   }
   ~Descriptor();
+  // Another one for the same open file, which stays locked as long as either lives.
+  [[nodiscard]] Result<Descriptor> duplicate() const;
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
   // Locks the file until it is closed: exclusively, or shared with other readers. locked /

@@ -4,11 +4,9 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <random>
 #include <string>
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,72 +26,6 @@ Result<std::uint64_t> cap_of(const PoolOptions& options) {
   }
   return std::min(options.max_bytes, kMaxPoolBytes);
 }
-
-// A file that gets its name when it is whole, so that no crash leaves half a pool under it. Until
-// then it has none, or a temporary one where the system cannot do that (NFS, no /proc).
-class Unborn {
- public:
-  explicit Unborn(std::filesystem::path path) : path_(std::move(path)) {}
-  Unborn(const Unborn&) = delete;
-  Unborn& operator=(const Unborn&) = delete;
-  ~Unborn() {
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
-  }
-
-  Result<Descriptor> open() {
-    std::filesystem::path parent = path_.parent_path();
-    if (parent.empty()) parent = ".";
-    if (::access("/proc/self/fd", X_OK) == 0) {
-      auto nameless = Descriptor::open(parent, O_RDWR | O_TMPFILE, 0666);
-      if (nameless) return nameless;
-      // Older kernels and some file systems say EISDIR or EOPNOTSUPP: both come out as `io`.
-      if (nameless.error().code != Code::io) return nameless;
-    }
-    std::random_device random;
-    for (int attempt = 1;; ++attempt) {
-      // Random: a crash leaves such a file, and process numbers come again.
-      std::filesystem::path temporary = path_;
-      temporary += ".new-" + std::to_string(std::uint64_t{random()} << 32 | random());
-      auto named = Descriptor::open(temporary, O_RDWR | O_CREAT | O_EXCL, 0666);
-      if (named) temporary_ = std::move(temporary);
-      if (named || named.error().code != Code::exists) return named;
-      if (attempt == kMostNames) {
-        // Not `exists`: that would speak of the pool.
-        return std::unexpected(Error{Code::io, "no temporary name is free: " + temporary.string()});
-      }
-    }
-  }
-
-  // Gives the name; exists if somebody was faster.
-  Result<void> name(const Descriptor& file) {
-    const std::string source =
-        temporary_.empty() ? "/proc/self/fd/" + std::to_string(file.get()) : temporary_.string();
-    if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0 &&
-        !renamed(errno)) {
-      return std::unexpected(system_error("cannot create " + path_.string(), errno));
-    }
-    auto synced = sync_directory(path_);
-    if (!synced) ::unlink(path_.c_str());  // a refusal leaves nothing behind
-    return synced;
-  }
-
- private:
-  static constexpr int kMostNames = 16;
-
-  // Where there are no hard links. errno is that of the rename if it was tried.
-  bool renamed(int error) {
-    const bool no_links = error == EPERM || error == EOPNOTSUPP || error == ENOSYS;
-    if (temporary_.empty() || !no_links ||
-        ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
-      return false;
-    }
-    temporary_.clear();
-    return true;
-  }
-
-  std::filesystem::path path_;
-  std::filesystem::path temporary_;
-};
 
 // Read past the mapping, which does not exist yet.
 bool says_clean(const Descriptor& file, std::uint64_t bytes) {
@@ -222,6 +154,17 @@ Result<std::unique_ptr<PoolFile>> PoolFile::open_existing(const std::filesystem:
 
 Result<std::unique_ptr<PoolFile>> PoolFile::create(const std::filesystem::path& path,
                                                    const PoolOptions& options, Observer* observer) {
+  Unborn unborn(path);
+  auto pool = create_unnamed(unborn, options, observer);
+  if (!pool) return pool;
+  if (auto named = unborn.name((*pool)->file_); !named) return std::unexpected(named.error());
+  return pool;
+}
+
+Result<std::unique_ptr<PoolFile>> PoolFile::create_unnamed(Unborn& unborn,
+                                                           const PoolOptions& options,
+                                                           Observer* observer) {
+  const std::filesystem::path& path = unborn.path();
   auto cap = cap_of(options);
   if (!cap) return std::unexpected(cap.error());
   std::error_code ignored;
@@ -231,7 +174,6 @@ Result<std::unique_ptr<PoolFile>> PoolFile::create(const std::filesystem::path& 
   std::unique_ptr<PoolFile> pool(new PoolFile);
   pool->path_ = path;
   pool->cap_ = *cap;
-  Unborn unborn(path);
   auto file = unborn.open();
   if (!file) {
     file.error().message = "cannot create " + path.string() + ": " + file.error().message;
@@ -252,7 +194,6 @@ Result<std::unique_ptr<PoolFile>> PoolFile::create(const std::filesystem::path& 
   if (pool->domain_.domain != Domain::process && ::fsync(pool->file_.get()) != 0) {
     return std::unexpected(system_error("cannot write " + path.string(), errno));
   }
-  if (auto named = unborn.name(pool->file_); !named) return std::unexpected(named.error());
   return pool;
 }
 

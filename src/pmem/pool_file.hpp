@@ -12,6 +12,7 @@
 #include "pmem/file.hpp"
 #include "pmem/header.hpp"
 #include "pmem/medium.hpp"
+#include "pmem/unborn.hpp"
 
 namespace everleaf::pmem {
 
@@ -21,6 +22,10 @@ class PoolFile {
                                                 const PoolOptions& options, Observer* observer);
   static Result<std::unique_ptr<PoolFile>> anonymous(const PoolOptions& options,
                                                      Observer* observer);
+  // A new pool that gets its name later, from `unborn`, or never.
+  static Result<std::unique_ptr<PoolFile>> create_unnamed(Unborn& unborn,
+                                                          const PoolOptions& options,
+                                                          Observer* observer);
 
   // The pool that lies in the first `bytes` of the caller's memory (no file, no lock), which
   // outlives it and lets it grow to `capacity`; format() makes a new one there.
@@ -37,6 +42,7 @@ class PoolFile {
   [[nodiscard]] bool header_copy_damaged() const noexcept { return header_copy_damaged_; }
   [[nodiscard]] bool was_clean() const noexcept { return was_clean_; }
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }
+  [[nodiscard]] const Descriptor& descriptor() const noexcept { return file_; }
   [[nodiscard]] const DomainChoice& domain() const noexcept { return domain_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 

@@ -4,10 +4,8 @@
 #include <string>
 #include <system_error>
 
-#include <unistd.h>
-
-#include "pmem/file.hpp"
 #include "store/latches.hpp"
+#include "store/new_store.hpp"
 #include "store/state.hpp"
 
 namespace everleaf::store {
@@ -54,31 +52,16 @@ void State::watch(TableBase& table, K key) noexcept {
 template void State::watch(TableBase&, Bytes) noexcept;
 template void State::watch(TableBase&, std::uint64_t) noexcept;
 
-// The copy in the making; gone unless it gets its name.
+// The copy in the making.
 class State::Copy {
  public:
-  Copy(State& state, std::filesystem::path path)
-      : state_(state),
-        path_(std::move(path)),
-        made_(path_.string() + ".new-" + std::to_string(::getpid())) {}
+  Copy(State& state, const std::filesystem::path& path) : state_(state), copy_(path) {}
   Copy(const Copy&) = delete;
   Copy& operator=(const Copy&) = delete;
-  ~Copy() {
-    state_.watching_.store(false);
-    store_.reset();
-    std::error_code ignored;
-    if (created_) std::filesystem::remove(made_, ignored);
-  }
+  ~Copy() { state_.watching_.store(false); }
 
   Result<void> make() {
-    StoreOptions options;
-    options.pool.mode = Mode::create;
-    options.durability = state_.durability_;
-    std::error_code ignored;
-    created_ = !std::filesystem::exists(made_, ignored);  // whatever ends it from here on
-    auto store = Store::open(made_, options);
-    if (!store) return std::unexpected(store.error());
-    store_.emplace(std::move(*store));
+    if (auto made = copy_.make(state_.durability_); !made) return made;
     {
       const base::MutexGuard guard(state_.watch_mutex_);
       state_.written_.clear();
@@ -119,21 +102,10 @@ class State::Copy {
     return {};
   }
 
-  // Whole and closed before it has a name; the name is not taken from another file.
   Result<void> name() {
     u64_.clear();
     bytes_.clear();
-    if (const Outcome synced = store_->sync(); synced != Outcome::done)
-      return failed(synced, false);
-    auto closed = store_->close();
-    store_.reset();
-    if (!closed) return closed;
-    std::error_code error;
-    std::filesystem::create_hard_link(made_, path_, error);
-    if (!error) return pmem::sync_directory(path_);
-    const bool there = error == std::errc::file_exists;
-    return std::unexpected(
-        Error{there ? Code::exists : Code::io, path_.string() + ": " + error.message()});
+    return copy_.name();
   }
 
  private:
@@ -148,7 +120,7 @@ class State::Copy {
 
   template <class K>
   Result<void> copy_table(const std::shared_ptr<TableBase>& table) {
-    auto to = store_->table<K>(table->info.name, table->info.spec);
+    auto to = copy_.store().table<K>(table->info.name, table->info.spec);
     if (!to) return std::unexpected(to.error());
     copies<K>().emplace(table.get(), *to);
     const Table<K> from = state_.handle<K>(table);
@@ -181,10 +153,7 @@ class State::Copy {
   }
 
   State& state_;
-  const std::filesystem::path path_;
-  const std::filesystem::path made_;
-  bool created_ = false;
-  std::optional<Store> store_;
+  NewStore copy_;
   std::map<TableBase*, Table<std::uint64_t>> u64_;
   std::map<TableBase*, Table<Bytes>> bytes_;
 };

@@ -221,7 +221,7 @@ class State::Applying {
     if (!state_.set_root(word, list | kUndo)) return Outcome::io_error;
     const std::size_t removals = first_removal();
     Outcome outcome = steps(0, removals);
-    // Its removals can only be refused where nothing more is durable.
+    // A removal is refused where nothing more is durable, or where DRAM is out.
     if (outcome == Outcome::done && removals != steps_.size()) {
       if (!state_.set_root(word, list | kRedo)) return Outcome::io_error;
       for (std::size_t i = removals; i < steps_.size(); ++i) {

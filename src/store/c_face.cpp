@@ -10,6 +10,8 @@
 #include <everleaf/everleaf.h>
 #include <everleaf/store.hpp>
 
+#include "base/last_words.hpp"
+
 using everleaf::Bytes;
 using everleaf::Code;
 using everleaf::Cursor;
@@ -106,6 +108,12 @@ int with_key(Handle* handle, const everleaf_key& key, Call call) {
         [&]<class T>(T& any) { return call(any, key_of<typename KeyOf<T>::type>(key)); },
         handle->any);
   });
+}
+
+// The store may be closed with its last handle.
+template <class Handle>
+int release(Handle* handle) {
+  return guarded([&] { return code_of(everleaf::base::LastWords::of([&] { delete handle; })); });
 }
 
 everleaf::Result<everleaf::StoreOptions> options_of(const everleaf_options* from) {
@@ -228,8 +236,8 @@ int everleaf_table_open(everleaf_store* store, const char* name, int keys, const
                                      : open_table<Bytes>(store->store, name, tree, table);
   });
 }
-void everleaf_table_close(everleaf_table* table) {
-  delete table;
+int everleaf_table_close(everleaf_table* table) {
+  return release(table);
 }
 int everleaf_table_drop(everleaf_store* store, const char* name) {
   if (store == nullptr || name == nullptr) return EVERLEAF_BAD_CALL;
@@ -310,9 +318,12 @@ void everleaf_free(void* value) {
 int everleaf_contains(everleaf_table* table, everleaf_key key) {
   return with_key(table, key, [](auto& t, auto k) { return t.contains(k) ? 1 : 0; }) == 1 ? 1 : 0;
 }
-uint64_t everleaf_count(everleaf_table* table) {
-  if (table == nullptr) return 0;
-  return std::visit([](const auto& t) { return t.count(); }, table->any);
+int everleaf_count(everleaf_table* table, uint64_t* count) {
+  if (table == nullptr || count == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    *count = std::visit([](const auto& t) { return t.count(); }, table->any);
+    return static_cast<int>(EVERLEAF_OK);
+  });
 }
 
 int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const everleaf_key* to,
@@ -333,8 +344,8 @@ int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const 
     return static_cast<int>(EVERLEAF_OK);
   });
 }
-void everleaf_cursor_close(everleaf_cursor* cursor) {
-  delete cursor;
+int everleaf_cursor_close(everleaf_cursor* cursor) {
+  return release(cursor);
 }
 int everleaf_cursor_first(everleaf_cursor* cursor) {
   return move(cursor, [](auto& any) { return any.first(); });

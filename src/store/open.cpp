@@ -3,6 +3,7 @@
 #include <new>
 #include <string>
 
+#include "base/last_words.hpp"
 #include "base/stopwatch.hpp"
 #include "store/state.hpp"
 
@@ -28,7 +29,7 @@ State::State(Pool pool)
       latches_(std::make_unique<Latch[]>(std::size_t{1} << base::kKeyStripeBits)) {}
 
 State::~State() {
-  if (!finished_) (void)finish();
+  if (!finished_) base::LastWords::say([this] { return finish(); });
   stop_reclaiming();
   // A batch may have them still.
   for (const auto& [name, table] : tables_) table->dropped.store(true, std::memory_order_seq_cst);
@@ -266,12 +267,13 @@ void State::write_image() {
   if (at != 0) (void)set_root(root().image, at);
 }
 
+Result<void> State::of_this_process() const {
+  if (base_.process().is_this()) return {};
+  return std::unexpected(
+      Error{Code::bad_argument, "the store was opened by a process that forked this one"});
+}
+
 Result<void> State::finish() {
-  if (finished_) return {};
-  if (!base_.process().is_this()) {
-    return std::unexpected(
-        Error{Code::bad_argument, "the store was opened by a process that forked this one"});
-  }
   finished_ = true;
   if (read_only()) return {};
   stop_reclaiming();

@@ -154,12 +154,17 @@ class State : public std::enable_shared_from_this<State> {
  public:
   // Opens the pool's store or makes one.
   static Result<std::shared_ptr<State>> start(Pool pool, std::optional<Durability> durability);
+  // See repair.cpp. Of a damaged pool, read-only: its tables, as far as they open.
+  static Result<RepairReport> repair(const std::filesystem::path& from,
+                                     const std::filesystem::path& to, const RepairOptions& options);
+  static Result<std::shared_ptr<State>> start_to_salvage(const std::filesystem::path& path,
+                                                         std::vector<std::string>& problems);
+  [[nodiscard]] std::shared_ptr<TableBase> table_to_salvage(std::string_view name) const;
   explicit State(Pool pool);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State();
-  // Closes; afterwards only the destructor. io if a write-back failed.
-  Result<void> finish();
+  [[nodiscard]] Result<void> of_this_process() const;
   // What the death of the process does: nothing is written any more.
   void abandon();
 
@@ -205,6 +210,8 @@ class State : public std::enable_shared_from_this<State> {
   class Copy;
 
   // --- open.cpp ---
+  // io if a write-back failed.
+  Result<void> finish();
   Result<void> create(Durability durability);
   Result<void> open(std::optional<Durability> durability);
   Result<void> open_tables();

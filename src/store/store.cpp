@@ -1,6 +1,7 @@
 // The public face over the room.
 #include <everleaf/store.hpp>
 
+#include "base/last_words.hpp"
 #include "store/state.hpp"
 
 namespace everleaf {
@@ -47,6 +48,10 @@ Outcome Store::sync() {
 Result<void> Store::backup(const std::filesystem::path& path) {
   return state_->backup(path);
 }
+Result<RepairReport> Store::repair(const std::filesystem::path& from,
+                                   const std::filesystem::path& to, const RepairOptions& options) {
+  return store::State::repair(from, to, options);
+}
 Result<CheckReport> Store::check() const {
   return state_->check();
 }
@@ -59,13 +64,8 @@ Pool Store::pool() const {
 
 Result<void> Store::close() {
   if (!state_) return {};
-  std::shared_ptr<store::State> last = std::move(state_);
-  if (last.use_count() != 1) return {};
-  Result<void> finished = last->finish();
-  Pool pool = last->pool();
-  last.reset();
-  Result<void> closed = pool.close();
-  return finished ? closed : finished;
+  if (auto ours = state_->of_this_process(); !ours) return ours;
+  return base::LastWords::of([this] { state_.reset(); });
 }
 
 Batch::Batch() = default;

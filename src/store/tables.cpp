@@ -219,11 +219,7 @@ void State::bury(bool all) {
   std::erase_if(graves_, [&](Grave& grave) {
     if (!all && std::ranges::find(ready, grave.number) == ready.end()) return false;
     grave.trees = {};
-    try {
-      for (const Offset block : grave.blocks) base_.heap().recycle(block);
-    } catch (const std::bad_alloc&) {
-      // Durably free: the next open finds the rest.
-    }
+    for (const Offset block : grave.blocks) base_.heap().recycle(block);
     return true;
   });
 }

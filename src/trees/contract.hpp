@@ -132,11 +132,7 @@ class Reserved {
       : heap_(other.heap_), block_(std::exchange(other.block_, 0)) {}
   Reserved& operator=(Reserved&&) = delete;
   ~Reserved() {
-    if (block_ == 0) return;
-    try {
-      heap_->recycle(block_);
-    } catch (const std::bad_alloc&) {  // the block is lost until the pool is opened again
-    }
+    if (block_ != 0) heap_->recycle(block_);
   }
   // False: out of space.
   [[nodiscard]] bool get(std::size_t bytes,

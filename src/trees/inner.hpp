@@ -539,15 +539,17 @@ class Inner {
   static void walk(const Node& node, const Owned* low, F& visit) {
     const unsigned n = separators(node);
     for (unsigned i = 0; i <= n; ++i) {
-      Owned key{};
+      // Without memory: destructors walk, too.
+      [[maybe_unused]] Owned number{};
+      const Owned* from = low;
       if (i > 0) {
         if constexpr (Keys::kRecords) {
-          key = wholes(node)[i - 1].load(std::memory_order_acquire)->key;
+          from = &wholes(node)[i - 1].load(std::memory_order_acquire)->key;
         } else {
-          key = prefix_at(node, i - 1);
+          number = prefix_at(node, i - 1);
+          from = &number;
         }
       }
-      const Owned* const from = i > 0 ? &key : low;
       const std::uint64_t child = child_at(node, i);
       if (node.level == 0) {
         visit(child, from);

@@ -5,6 +5,7 @@
 
 #include <everleaf/index.hpp>
 
+#include "base/last_words.hpp"
 #include "base/limits.hpp"
 #include "base/spec.hpp"
 #include "trees/pool_state.hpp"
@@ -125,7 +126,7 @@ Result<std::shared_ptr<PoolState>> PoolState::start(std::unique_ptr<pmem::PoolFi
 }
 
 PoolState::~PoolState() {
-  if (!finished_) (void)finish();
+  if (!finished_) base::LastWords::say([this] { return finish(); });
 }
 
 // All buffered indexes now: epochs that one of them still holds must not be taken for durable once
@@ -226,10 +227,6 @@ void PoolState::close_trees() {
 
 // A pool that is closed properly has no epoch that is not durable.
 Result<void> PoolState::finish() {
-  if (!process_.is_this()) {
-    return std::unexpected(
-        Error{Code::bad_argument, "the pool was opened by a process that forked this one"});
-  }
   finished_ = true;
   if (!epochs_ && !file_->read_only()) {
     for (auto& [name, open] : open_) (void)(open.u64 ? open.u64->closing() : open.bytes->closing());
@@ -423,6 +420,7 @@ PoolInfo PoolState::info() const {
   info.heap_bytes = pmem::load(&file_->state().frontier) - pmem::kHeapAt;
   info.open_ns = open_ns_;
   info.header_copy_damaged = file_->header_copy_damaged();
+  info.lost_blocks = heap_.lost() + grace_.lost();
   heap_.for_each_allocated([&info](pmem::Offset, std::size_t bytes) { info.block_bytes += bytes; },
                            nullptr);
   return info;
@@ -528,6 +526,15 @@ Result<Pool> PoolAccess::open(const std::filesystem::path& path, const PoolOptio
   return Pool(std::move(*state));
 }
 
+Result<Pool> PoolAccess::create_unnamed(pmem::Unborn& unborn, const PoolOptions& options) {
+  const std::uint64_t started_ns = base::now_ns();
+  auto file = pmem::PoolFile::create_unnamed(unborn, options, nullptr);
+  if (!file) return std::unexpected(file.error());
+  auto state = detail::PoolState::start(std::move(*file), options, started_ns);
+  if (!state) return std::unexpected(state.error());
+  return Pool(std::move(*state));
+}
+
 Result<Pool> PoolAccess::anonymous(const PoolOptions& options, pmem::Observer* observer) {
   const std::uint64_t started_ns = base::now_ns();
   auto file = pmem::PoolFile::anonymous(options, observer);
@@ -607,8 +614,11 @@ Outcome Pool::advance_epoch() {
 
 Result<void> Pool::close() {
   if (!state_) return {};
-  const std::shared_ptr<detail::PoolState> last = std::move(state_);
-  return last.use_count() == 1 ? last->finish() : Result<void>{};
+  if (!state_->process().is_this()) {
+    return std::unexpected(
+        Error{Code::bad_argument, "the pool was opened by a process that forked this one"});
+  }
+  return base::LastWords::of([this] { state_.reset(); });
 }
 
 template <class K>

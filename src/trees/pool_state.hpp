@@ -47,7 +47,6 @@ class PoolState {
   [[nodiscard]] PoolInfo info() const;
   [[nodiscard]] Counters counters() const { return file_->medium().counters(); }
   Result<CheckReport> check();
-  Result<void> finish();
   // What the death of the process does: nothing is written any more.
   void abandon();
 
@@ -74,6 +73,7 @@ class PoolState {
   tree::Context context(pmem::Offset root_word) {
     return {file_->medium(), heap_, redo_, grace_, epochs_.get(), file_->read_only(), root_word};
   }
+  Result<void> finish();
   void close_trees();
   Result<void> need_epochs(const tree::Registration& row);
   Result<void> start_clock();
@@ -113,6 +113,7 @@ namespace everleaf {
 struct PoolAccess {
   static Result<Pool> open(const std::filesystem::path& path, const PoolOptions& options,
                            pmem::Observer* observer);
+  static Result<Pool> create_unnamed(pmem::Unborn& unborn, const PoolOptions& options);
   static Result<Pool> anonymous(const PoolOptions& options, pmem::Observer* observer);
   // In memory of the caller: see PoolFile::attach and format.
   static Result<Pool> attach(std::byte* memory, std::uint64_t bytes, std::uint64_t capacity,

@@ -1,10 +1,13 @@
 """everleaf store: tables of bytes, in and out."""
 
+import csv
+import io
 import json
 import subprocess
+import time
 import unittest
 
-from harness import CliTest, escape, unescape
+from harness import PROGRAM, CliTest, escape, unescape
 
 
 def tsv(entries):
@@ -52,13 +55,86 @@ class Stores(CliTest):
         entries[b"long"] = bytes(range(256)) * 4000
         self.assertEqual(self.fill(entries), b"%d records loaded\n" % len(entries))
         self.assertEqual(self.entries(), entries)
-        for form in ("tsv", "mdb"):
+        entries[b""] = b""
+        entries[b'quotes " and, commas\r'] = b'"'
+        entries["\u00e4\u20ac\U0001f343\x00\x1f".encode()] = b"\xff\x00"
+        self.fill(entries)
+        for form in ("tsv", "csv", "jsonl", "mdb"):
             text = self.ok("store", "dump", self.pool, "t", "--format", form)
             copy = self.dir / form
             self.ok("store", "load", copy, "t", "-", "--format", form, input=text)
             self.assertEqual(self.entries(pool=copy), entries)
+            file = self.dir / f"dump.{form}"  # the format is that of the name
+            file.write_bytes(text)
+            copy = self.dir / f"{form}-by-name"
+            self.ok("store", "load", copy, "t", file)
+            self.assertEqual(self.entries(pool=copy), entries)
         some = {key: value for key, value in entries.items() if key.startswith(b"a")}
         self.assertEqual(self.entries("--prefix", "a"), some)
+
+    def test_others_read_json_and_csv(self):
+        entries = {b"a": b"1", b"b\n,": b'say "hi"', "\u00e4".encode(): b"\x00", b"\xff": b"\xfe"}
+        self.fill(entries)
+        lines = self.ok("store", "dump", self.pool, "t", "--format", "jsonl").splitlines()
+
+        def of(field):
+            return field.encode() if isinstance(field, str) else bytes.fromhex(field["hex"])
+
+        read = [json.loads(line) for line in lines]
+        self.assertEqual({of(one["key"]): of(one["value"]) for one in read}, entries)
+        text = self.ok("store", "dump", self.pool, "t", "--format", "csv").decode("latin-1")
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+        self.assertEqual({k.encode("latin-1"): v.encode("latin-1") for k, v in rows}, entries)
+        self.fill({b"7": b"seven"}, "--keys", "u64", table="n")
+        self.assertEqual(self.ok("store", "dump", self.pool, "n", "--format", "jsonl"),
+                         b'{"key":7,"value":"seven"}\n')
+
+    def test_repair(self):
+        entries = {b"key%04d" % i: b"value %d " % i * 20 for i in range(400)}
+        self.fill(entries)
+        new = self.dir / "new"
+        out = self.ok("store", "repair", self.pool, "-o", new)
+        self.assertEqual(out, b"table 't': 400 records read\n")
+        self.assertEqual(self.entries(pool=new), entries)
+        self.fails(3, "is there already", "store", "repair", self.pool, "-o", new)
+        self.fails(2, "-o NEW", "store", "repair", self.pool)
+        new.unlink()
+        file = bytearray(self.pool.read_bytes())
+        at = file.index(b"value 7 ")
+        file[at] ^= 1
+        self.pool.write_bytes(file)
+        self.fails(1, "is damaged: 1 problem", "check", self.pool)
+        self.assertIn("does not fit its checksum at offset",
+                      self.everleaf("check", self.pool).stdout.decode())
+        run = self.everleaf("store", "repair", self.pool, "-o", new)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn(b"table 't': 399 records read, 1 key lost with a damaged value", run.stdout)
+        self.assertIn(b"what could be read is in", run.stderr)
+        self.assertEqual(self.pool.read_bytes(), file, "written to")
+        del entries[b"key0007"]
+        self.assertEqual(self.entries(pool=new), entries)
+        self.assert_sound(new)
+        # The whole directory: the name has to be given.
+        new.unlink()
+        file[12288:28416] = bytes(28416 - 12288)
+        self.pool.write_bytes(file)
+        run = self.everleaf("store", "repair", self.pool, "-o", new, "--table", "t",
+                            "--table", "n:u64")
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertEqual(self.entries(pool=new), entries)
+
+    def test_a_killed_backup_leaves_nothing(self):
+        self.fill({b"%06d" % i: b"v" * 500 for i in range(40000)})
+        copy = self.dir / "copy"
+        for delay in (0.02, 0.05, 0.1):
+            run = subprocess.Popen([PROGRAM, "store", "backup", self.pool, copy])
+            time.sleep(delay)
+            run.kill()
+            run.wait()
+            if copy.exists():  # it was faster
+                self.assert_sound(copy)
+                copy.unlink()
+            self.assertEqual([one.name for one in self.dir.iterdir()], [self.pool.name])
 
     def test_numbers_survive_mdb(self):
         entries = {b"%d" % key: b"%d" % key for key in (0, 255, 256, 2**63, 2**64 - 1)}
@@ -97,6 +173,16 @@ class Stores(CliTest):
                 (b"a\tb\nb\tc\td\n", "tsv", "line 2: value: a further field"),
                 (b"a\\q\tb\n", "tsv", "line 1: key: .* unknown escape"),
                 (b"a\tb\\q\n", "tsv", "line 1: value: .* unknown escape"),
+                (b"a,b\nb\n", "csv", "standard input: line 2: value: missing"),
+                (b"a,b,c\n", "csv", "line 1: value: a further field"),
+                (b'a,"b\n', "csv", "line 1: value: the quote is never closed"),
+                (b'a,"b"c\n', "csv", "line 1: value: text after the closing quote"),
+                (b'{"key":"a","value":"b"}\n{"key":"a"}\n', "jsonl", "line 2: line: not a JSON"),
+                (b"[" * 100000 + b"\n", "jsonl", "line 1: line: not a JSON object"),
+                (b'{"key":"\xff","value":"b"}\n', "jsonl", "line 1: line: not a JSON object"),
+                (b'{"key":7,"value":"b"}\n', "jsonl", "line 1: key: a number"),
+                (b'{"key":"a","value":7}\n', "jsonl", "line 1: value: neither a string nor"),
+                (b'{"key":{"hex":"0"},"value":""}\n', "jsonl", "line 1: key: two hexadecimal"),
                 (b"", "mdb", "header: missing"),
                 (b"nonsense\n", "mdb", "line 1: header: not what mdb_dump writes"),
                 (b"VERSION=3\n", "mdb", "HEADER=END is missing"),
@@ -108,11 +194,11 @@ class Stores(CliTest):
                 (good + b" 61\n 62\n", "mdb", "DATA=END is missing")):
             self.fails(2, problem, "store", "load", self.pool, "t", "-", "--format", form,
                        input=text)
-        self.fails(2, "there are tsv and mdb", "store", "dump", self.pool, "t", "--format", "xml")
+        self.fails(2, "there are tsv, csv, jsonl and mdb", "store", "dump", self.pool, "t", "--format", "xml")
 
     def test_what_was_loaded_before_a_bad_line_is_kept(self):
         text = b"".join(b"%06d\tv\n" % i for i in range(5000)) + b"bad\n"
-        self.fails(2, r"line 5001: value: missing \(4,096 records loaded and kept\)",
+        self.fails(2, r"standard input: line 5001: value: missing \(4,096 records loaded and kept\)",
                    "store", "load", self.pool, "t", "-", input=text)
         self.assertEqual(len(self.entries()), 4096)
 

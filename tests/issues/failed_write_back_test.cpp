@@ -4,7 +4,11 @@
 // fence stops the operation before its next store, so what the kernel writes later is one of the
 // images that a crash may leave.
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <thread>
+
+#include <everleaf/store.hpp>
 
 #include "hooks.hpp"
 #include "support.hpp"
@@ -149,6 +153,36 @@ TEST_P(FailedWriteBackOfAnEpoch, SyncTellsAndTheNextOpenGoesBack) {
 EVERLEAF_EVERY_TREE(FailedWriteBack);
 EVERLEAF_EVERY_TREE_THAT(FailedWriteBackOfAnOperation, is_strict_case);
 EVERLEAF_EVERY_TREE_THAT(FailedWriteBackOfAnEpoch, is_buffered_case);
+
+// Of threads that let go of the last handles together each took another one for the last, and
+// nobody was told that the close had failed.
+TEST(LastHandle, OneOfTwoThreadsHearsOfTheClose) {
+  for (int round = 0; round < 60; ++round) {
+    const Scratch scratch;
+    const auto path = scratch / "s";
+    StoreOptions options;
+    options.pool = on_disk_by_hand();
+    Store one = Store::open(path, options).value();
+    Store other = one;
+    ASSERT_EQ(one.table("t")->put("key", "value"), Outcome::done);
+    hooks.msync = [](std::byte*, std::size_t) -> Answer { return EIO; };
+    std::atomic<int> ready{0};
+    std::atomic<int> errors{0};
+    const auto close = [&](Store& mine) {
+      ready.fetch_add(1);
+      while (ready.load() != 2) std::this_thread::yield();
+      if (const auto closed = mine.close(); !closed) {
+        EXPECT_EQ(closed.error().code, Code::io);
+        errors.fetch_add(1);
+      }
+    };
+    std::thread helper([&] { close(other); });
+    close(one);
+    helper.join();
+    reset_hooks();
+    ASSERT_EQ(errors.load(), 1);
+  }
+}
 
 }  // namespace
 }  // namespace everleaf::test

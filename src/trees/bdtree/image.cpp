@@ -109,7 +109,7 @@ bool BdTree<Keys>::closing() {
   // The reclaimer stores nothing more.
   c_.epochs->forget(listener_);
   listener_ = 0;
-  if (grace_.lost_some()) return true;  // a walk finds it
+  if (grace_.lost() != 0) return true;  // a walk finds it
   try {
     write_image(make_image());
   } catch (const std::bad_alloc&) {

@@ -1,0 +1,440 @@
+// Repair: what can be read of a damaged store goes into a new one. Two passes:
+//
+//   1. The store is opened read-only, and each table that opens is read by its tree, from both ends
+//      where the tree is damaged in between. What comes this way is as good as from a sound store.
+//   2. For tables that pass 1 did not read wholly, the file is searched for neighbouring words of
+//      which one can be a key and the other a value word. The record's checksum is seeded with
+//      table and key, so a pair that fits it was once put into that table. But it may be of a leaf
+//      that went: an older value, or a key that was removed since. Such entries are counted apart.
+//
+// Slots of all trees are such pairs, key first; a BzTree's records have the value first, and short
+// keys in place.
+#include <algorithm>
+#include <new>
+#include <set>
+#include <string>
+
+#include <fcntl.h>
+
+#include "base/spec.hpp"
+#include "pmem/file.hpp"
+#include "store/new_store.hpp"
+#include "store/state.hpp"
+
+namespace everleaf::store {
+namespace {
+
+constexpr std::size_t kStep = 1024;       // entries read at once
+constexpr std::size_t kNamed = 16;        // problems of a table that are named one by one
+constexpr std::size_t kMostInline = 512;  // bytes of a key in a BzTree's leaf
+// What a search reads of records, in sizes of the file: forged words may all name the longest.
+constexpr std::uint64_t kMostRead = 64;
+constexpr Offset kKeyOffset = (Offset{1} << 40) - 1;  // of a key word: trees/keys.hpp
+
+// A table that the directory names, or the caller.
+struct Named {
+  IndexInfo info;
+  bool whole = false;        // its directory entry is
+  bool read_wholly = false;  // in pass 1
+};
+
+// As the keys themselves: whoever resumes behind one needs the next.
+bool next_key(std::uint64_t& key) {
+  return ++key != 0;
+}
+bool next_key(std::string& key) {
+  key += '\0';
+  return true;
+}
+
+// The file's bytes, whatever they are.
+class Image {
+ public:
+  static Result<Image> of(const std::filesystem::path& path) {
+    auto file = pmem::Descriptor::open(path, O_RDONLY);
+    if (!file) return std::unexpected(file.error());
+    if (auto locked = file->lock(false, path); !locked) return std::unexpected(locked.error());
+    const auto bytes = pmem::size_of(*file);
+    if (!bytes) return std::unexpected(bytes.error());
+    if (*bytes < pmem::kHeapAt) {
+      return std::unexpected(
+          Error{Code::truncated, path.string() + " has no heap: nothing of it can be repaired"});
+    }
+    auto mapping = pmem::Mapping::copy(*file, *bytes);
+    if (!mapping) return std::unexpected(mapping.error());
+    return Image(std::move(*file), std::move(*mapping));
+  }
+
+  [[nodiscard]] std::uint64_t bytes() const { return mapping_.bytes(); }
+  [[nodiscard]] bool contains(Offset at, std::uint64_t size) const {
+    return at <= bytes() && size <= bytes() - at;
+  }
+  [[nodiscard]] const char* at(Offset offset) const {
+    return reinterpret_cast<const char*>(mapping_.base()) + offset;
+  }
+  [[nodiscard]] Word word(Offset offset) const {
+    Word word = 0;
+    std::memcpy(&word, at(offset), sizeof word);
+    return word;
+  }
+
+ private:
+  Image(pmem::Descriptor file, pmem::Mapping mapping)
+      : file_(std::move(file)), mapping_(std::move(mapping)) {}
+  pmem::Descriptor file_;  // locked
+  pmem::Mapping mapping_;
+};
+
+// Tables of the directory. Of a damaged entry the name may be whole.
+std::vector<Named> tables_of(const Image& image, std::vector<std::string>& problems) {
+  std::vector<Named> all;
+  for (std::size_t i = 0; i < kMaxIndexes; ++i) {
+    const Offset at = pmem::kDirectoryAt + i * sizeof(pmem::DirectoryEntry);
+    pmem::DirectoryEntry entry;
+    std::memcpy(&entry, image.at(at), sizeof entry);
+    if (entry.state == 0) continue;
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&entry);
+    const bool whole = entry.state == 1 && entry.checksum == XXH3_64bits(bytes + 8, 208 - 8);
+    if (whole && (entry.key_type & pmem::kTableBit) == 0) continue;  // an index
+    if (!whole) {
+      problems.push_back("the directory entry at offset " + std::to_string(at) + " is damaged");
+    }
+    entry.name.back() = 0;
+    entry.spec.back() = 0;
+    Named one;
+    one.whole = whole;
+    one.info = {entry.name.data(), entry.spec.data(),
+                (entry.key_type & 1) == 0 ? KeyType::u64 : KeyType::bytes, true};
+    if (!one.info.name.empty()) all.push_back(std::move(one));
+  }
+  return all;
+}
+
+// Copies entries of one table; what it met is in the report.
+template <class K>
+class Salvage {
+ public:
+  using Owned = typename OwnedKey<K>::type;
+  Salvage(Table<K> to, RepairReport::Table& report) : to_(std::move(to)), report_(report) {}
+
+  // Pass 1. True: all of it was there.
+  Result<bool> read(const TableOf<K>& from) {
+    Owned upper{};
+    bool any = false;
+    auto up = read_up(from, upper, any);
+    if (!up || *up) return up;
+    auto down = read_down(from, any ? std::optional(upper) : std::nullopt);
+    if (!down) return down;
+    return false;
+  }
+
+  // Pass 2.
+  Result<void> search(const Image& image, bool inline_keys, std::vector<std::string>& problems) {
+    const std::uint64_t seed = hash_of(0, Bytes(report_.name));
+    std::uint64_t left = kMostRead * image.bytes();
+    for (Offset at = pmem::kHeapAt; at + sizeof(Word) <= image.bytes(); at += sizeof(Word)) {
+      const Record record = Record::of(image.word(at));
+      if (record.at < pmem::kHeapAt || !image.contains(record.at, record.bytes())) continue;
+      if (left < 4 * record.bytes()) {
+        problems.push_back("table '" + report_.name + "': the search ended at offset " +
+                           std::to_string(at) + ", too many words name long values");
+        break;
+      }
+      left -= record.bytes();
+      const Word checksum = image.word(record.at);
+      const Bytes value(image.at(record.at) + sizeof checksum, record.length);
+      const auto fits = [&](K key) { return checksum == checksum_of(hash_of(seed, key), value); };
+      if (auto kept = keep_pair(image, at, inline_keys, left, fits, value); !kept) return kept;
+    }
+    return {};
+  }
+
+ private:
+  Result<void> put(K key, Bytes value) {
+    const Outcome outcome = to_.put(key, value);
+    if (outcome == Outcome::done) return {};
+    return std::unexpected(
+        Error{outcome == Outcome::out_of_space ? Code::out_of_space : Code::io,
+              "the new store cannot be written: " + std::string(to_string(outcome))});
+  }
+  Result<void> take(const TableOf<K>& from, const everleaf::Entry<K>& entry) {
+    Bytes value;
+    if (from.read(entry.value, K(entry.key), value) == Outcome::done) {
+      ++report_.read;
+      return put(K(entry.key), value);
+    }
+    if (++report_.damaged_values <= kNamed) {
+      report_.problems.push_back("a value does not fit its checksum at offset " +
+                                 std::to_string(Record::of(entry.value).at));
+    }
+    return {};
+  }
+  // At damage it steps more and more slowly, up to what can be read.
+  template <class Step>
+  static Outcome nearer(Step step) {
+    Outcome outcome = Outcome::corrupt;
+    for (std::size_t limit = kStep; limit != 0; limit /= 4) {
+      outcome = step(limit);
+      if (outcome == Outcome::done) return outcome;
+    }
+    return outcome;
+  }
+  // True: up to the end. Otherwise `last` is the last key, if there is `any`.
+  Result<bool> read_up(const TableOf<K>& from, Owned& last, bool& any) {
+    std::vector<everleaf::Entry<K>> entries;
+    Owned at{};
+    while (true) {
+      const Outcome outcome = nearer(
+          [&](std::size_t limit) { return from.tree().scan(K(at), std::nullopt, limit, entries); });
+      if (outcome != Outcome::done) {
+        report_.problems.push_back("the tree cannot be read on: " +
+                                   std::string(to_string(outcome)));
+        return false;
+      }
+      if (entries.empty()) return true;
+      if (entries.back().key < at) return false;  // only in a damaged tree
+      for (const auto& entry : entries) {
+        if (auto taken = take(from, entry); !taken) return std::unexpected(taken.error());
+      }
+      at = std::move(entries.back().key);
+      last = at;
+      any = true;
+      if (!next_key(at)) return true;
+    }
+  }
+  Result<bool> read_down(const TableOf<K>& from, const std::optional<Owned>& lowest) {
+    std::vector<everleaf::Entry<K>> entries;
+    std::optional<Owned> at;
+    while (true) {
+      const Outcome outcome = nearer([&](std::size_t limit) {
+        // The place itself was there: one more.
+        return from.tree().scan_back(at ? std::optional(K(*at)) : std::nullopt, limit + 1, entries);
+      });
+      if (outcome != Outcome::done) return false;
+      if (at && !entries.empty() && entries.front().key == *at) entries.erase(entries.begin());
+      if (entries.empty()) return true;
+      if (at && !(entries.back().key < *at)) return false;
+      for (const auto& entry : entries) {
+        if (lowest && !(*lowest < entry.key)) return true;
+        if (auto taken = take(from, entry); !taken) return std::unexpected(taken.error());
+      }
+      at = std::move(entries.back().key);
+    }
+  }
+
+  // The key whose record the word names.
+  static std::optional<Bytes> named_key(const Image& image, Word word) {
+    if (word == 0) return Bytes();  // of a PB+tree
+    const Offset at = word & kKeyOffset;
+    std::uint32_t length = 0;
+    if (at < pmem::kHeapAt || at % 16 != 0 || !image.contains(at, sizeof length)) {
+      return std::nullopt;
+    }
+    std::memcpy(&length, image.at(at), sizeof length);
+    if (length > kMaxKeyBytes || !image.contains(at + sizeof length, length)) return std::nullopt;
+    return Bytes(image.at(at + sizeof length), length);
+  }
+
+  // The value word stands at `at`: before it or behind it may be its key.
+  template <class Fits>
+  Result<void> keep_pair(const Image& image, Offset at, bool inline_keys, std::uint64_t& left,
+                         Fits fits, Bytes value) {
+    for (const Offset beside : {at - sizeof(Word), at + sizeof(Word)}) {
+      if (!image.contains(beside, sizeof(Word))) continue;
+      if constexpr (std::same_as<K, Bytes>) {
+        const auto key = named_key(image, image.word(beside));
+        if (key && fits(*key)) return keep(*key, value);
+      } else if (fits(image.word(beside))) {
+        return keep(image.word(beside), value);
+      }
+    }
+    if constexpr (std::same_as<K, Bytes>) {
+      const Offset behind = at + sizeof(Word);
+      for (std::size_t n = 0; inline_keys && n <= kMostInline && image.contains(behind, n); ++n) {
+        if (left < value.size() + sizeof(Word)) break;
+        left -= value.size() / 8;  // many lengths, one record in a cache
+        const Bytes key(image.at(behind), n);
+        if (fits(key)) return keep(key, value);
+      }
+    }
+    return {};
+  }
+
+  Result<void> keep(K key, Bytes value) {
+    const std::uint64_t hash = hash_of(0, key);
+    if (found_.contains(hash)) {
+      const View there = to_.get_view(key);
+      if (there && *there != value && unclear_.insert(hash).second) ++report_.unclear;
+      return {};
+    }
+    if (to_.contains(key)) return {};  // pass 1 knew better
+    found_.insert(hash);
+    ++report_.found;
+    return put(key, value);
+  }
+
+  Table<K> to_;
+  RepairReport::Table& report_;
+  std::unordered_set<std::uint64_t> found_;
+  std::unordered_set<std::uint64_t> unclear_;
+};
+
+// Another store than those that repair is for, or none.
+bool hopeless(Code code) {
+  switch (code) {
+    case Code::locked:
+    case Code::locked_here:
+    case Code::not_found:
+    case Code::permission:
+    case Code::newer_version:
+    case Code::other_endianness:
+    case Code::empty_file:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class Repair {
+ public:
+  Repair(const std::filesystem::path& from, const std::filesystem::path& to,
+         const RepairOptions& options)
+      : path_(from), new_(to), options_(options) {}
+
+  Result<RepairReport> run() {
+    auto image = Image::of(path_);
+    if (!image) return std::unexpected(image.error());
+    std::vector<Named> tables = tables_of(*image, report_.problems);
+    name_tables(tables);
+    std::shared_ptr<State> old;
+    if (auto opened = State::start_to_salvage(path_, report_.problems)) {
+      old = std::move(*opened);
+    } else {
+      if (hopeless(opened.error().code) || tables.empty()) {
+        return std::unexpected(opened.error());
+      }
+      report_.problems.push_back(opened.error().message);
+    }
+    if (tables.empty() && report_.problems.empty()) {
+      return std::unexpected(Error{Code::not_found, path_.string() + " has no tables"});
+    }
+    if (auto made = new_.make(durability_of(tables, old.get())); !made) {
+      return std::unexpected(made.error());
+    }
+    for (Named& one : tables) {
+      auto done = one.info.key_type == KeyType::u64 ? salvage<std::uint64_t>(one, old.get(), *image)
+                                                    : salvage<Bytes>(one, old.get(), *image);
+      if (!done) return std::unexpected(done.error());
+    }
+    old.reset();
+    if (auto named = new_.name(); !named) return std::unexpected(named.error());
+    return std::move(report_);
+  }
+
+ private:
+  void name_tables(std::vector<Named>& tables) const {
+    for (const auto& [name, type] : options_.tables) {
+      const auto there =
+          std::ranges::find(tables, name, [](const Named& t) { return t.info.name; });
+      if (there != tables.end()) {
+        if (!there->whole) there->info.key_type = type;
+      } else {
+        tables.push_back({{name, {}, type, true}, false, false});
+      }
+    }
+  }
+
+  static std::optional<Durability> durability_of(const std::string& spec) {
+    const auto row = tree::find_tree(base::tree_of(spec));
+    if (!row) return std::nullopt;
+    return (*row)->info.durability;
+  }
+  // That of the tables.
+  static Durability durability_of(const std::vector<Named>& tables, const State* old) {
+    for (const Named& one : tables) {
+      if (const auto is = durability_of(one.info.spec); one.whole && is) return *is;
+    }
+    return old != nullptr && !old->buffered() ? Durability::strict : Durability::buffered;
+  }
+
+  template <class K>
+  Result<void> salvage(Named& one, State* old, const Image& image) {
+    RepairReport::Table& report = report_.tables.emplace_back();
+    report.name = one.info.name;
+    report.key_type = one.info.key_type;
+    // A spec that cannot be is that of a damaged entry.
+    auto to = new_.store().table<K>(report.name, one.whole ? one.info.spec : std::string());
+    if (!to && one.whole) to = new_.store().table<K>(report.name, {});
+    if (!to) {
+      report.problems.push_back("no such table can be made: " + to.error().message);
+      return {};
+    }
+    report.spec = to->stats().spec;
+    Salvage<K> salvage(*to, report);
+    const auto from = old == nullptr || !one.whole ? nullptr : old->table_to_salvage(report.name);
+    if (from != nullptr) {
+      auto all = salvage.read(static_cast<const TableOf<K>&>(*from));
+      if (!all) return std::unexpected(all.error());
+      if (*all) return {};
+    } else if (one.whole) {
+      report.problems.push_back("the tree cannot be opened");
+    }
+    const bool inline_keys = base::tree_of(one.info.spec) == "bztree" || !one.whole;
+    return salvage.search(image, inline_keys, report_.problems);
+  }
+
+  const std::filesystem::path path_;
+  NewStore new_;
+  const RepairOptions& options_;
+  RepairReport report_;
+};
+
+}  // namespace
+
+// Root block and lists may be damaged: nothing of them is needed to read.
+Result<std::shared_ptr<State>> State::start_to_salvage(const std::filesystem::path& path,
+                                                       std::vector<std::string>& problems) {
+  PoolOptions options;
+  options.mode = Mode::read_only;
+  auto pool = Pool::open(path, options);
+  if (!pool) return std::unexpected(pool.error());
+  auto state = base::shared_here(std::make_unique<State>(std::move(*pool)));
+  if (auto opened = state->open_tables(); !opened) return std::unexpected(opened.error());
+  const Offset at = pmem::load(state->medium().at<Word>(pmem::kStoreAt));
+  if (at % pmem::kLine != 0 || state->base_.heap().allocated_bytes(at) < sizeof(pmem::StoreRoot)) {
+    problems.push_back("there is no root block of a store at offset " + std::to_string(at));
+  } else if (pmem::load(&state->root().batch) != 0) {
+    problems.push_back("a batch was under way: a part of it may be there");
+  }
+  return state;
+}
+
+std::shared_ptr<TableBase> State::table_to_salvage(std::string_view name) const {
+  const auto known = tables_.find(name);
+  return known == tables_.end() ? nullptr : known->second;
+}
+
+Result<RepairReport> State::repair(const std::filesystem::path& from,
+                                   const std::filesystem::path& to, const RepairOptions& options) {
+  try {
+    std::error_code error;
+    if (std::filesystem::exists(to, error)) {
+      return std::unexpected(Error{Code::exists, to.string() + " is there already"});
+    }
+    return Repair(from, to, options).run();
+  } catch (const std::bad_alloc&) {
+    return std::unexpected(Error{Code::out_of_space, "no memory for the repair"});
+  }
+}
+
+}  // namespace everleaf::store
+
+namespace everleaf {
+
+bool RepairReport::sound() const {
+  return problems.empty() && std::ranges::all_of(tables, [](const Table& one) {
+           return one.problems.empty() && one.damaged_values == 0 && one.found == 0;
+         });
+}
+
+}  // namespace everleaf
