@@ -18,6 +18,7 @@
 
 #include "compare/lsm_map.hpp"
 #include "compare/ordered_map.hpp"
+#include "compare/store_map.hpp"
 #include "failure.hpp"
 
 #ifdef EVERLEAF_BENCH_LMDB
@@ -119,26 +120,51 @@ class RivalStore {
   std::int64_t grown_ = 0;
 };
 
-// Blocks of all files in a directory. They come and go while a rival works in the background.
-std::uint64_t disk_bytes(const std::filesystem::path& dir) {
+// Blocks of a file; 0: it is gone.
+std::uint64_t disk_bytes_of(const std::filesystem::path& file) {
   constexpr std::uint64_t kBlock = 512;  // of st_blocks, whatever the file system's are
+  struct stat info {};
+  return ::stat(file.c_str(), &info) == 0 ? kBlock * static_cast<std::uint64_t>(info.st_blocks) : 0;
+}
+// Of all files in a directory. They come and go while a rival works in the background.
+std::uint64_t disk_bytes(const std::filesystem::path& dir) {
   std::uint64_t bytes = 0;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
-    struct stat info {};
-    if (::stat(entry.path().c_str(), &info) == 0) {
-      bytes += kBlock * static_cast<std::uint64_t>(info.st_blocks);
-    }
+    bytes += disk_bytes_of(entry.path());
   }
   return bytes;
 }
+
+// everleaf::Store in its file, or in memory.
+template <class K>
+class TableStore {
+ public:
+  TableStore(std::filesystem::path file, StoreMap<K> map)
+      : file_{std::move(file)}, map_(std::make_unique<StoreMap<K>>(std::move(map))) {}
+
+  StoreMap<K>& face() { return *map_; }
+  Counters counters() const { return map_->store().pool().counters(); }
+  EpochInfo epochs() const { return map_->store().pool().epochs(); }
+
+  void memory_into(Measured& measured) const {
+    measured.pool_bytes =
+        file_.path.empty() ? map_->store().pool().info().file_bytes : disk_bytes_of(file_.path);
+    const Stats stats = map_->table().stats().tree;
+    measured.dram_bytes = stats.dram_bytes;
+  }
+
+ private:
+  File file_;
+  std::unique_ptr<StoreMap<K>> map_;
+};
 
 // A rival in files. What it keeps in DRAM is not told from the page cache and its threads' buffers.
 template <class Map>
 class FileStore {
  public:
-  FileStore(const std::filesystem::path& dir, bool syncs)
-      : file_{dir}, map_(std::make_unique<Map>(dir, syncs)) {}
+  FileStore(const std::filesystem::path& dir, bool syncs, std::size_t value_bytes)
+      : file_{dir}, map_(std::make_unique<Map>(dir, syncs, value_bytes)) {}
 
   Map& face() { return *map_; }
   Counters counters() const { return {}; }
@@ -245,9 +271,9 @@ class ContenderOf final : public Contender {
   Store store_;
 };
 
-Result<Pool> make_pool(const Plan& plan, const std::filesystem::path& file) {
-  const PoolOptions options = pool_options(plan, Mode::create);
-  return file.empty() ? Pool::anonymous(options) : Pool::open(file, options);
+[[noreturn]] void fail_to_create(const Plan& plan, const Error& error) {
+  throw Failure(kExitIo,
+                fmt::format("cannot create a pool in {}: {}", plan.dir.string(), error.message));
 }
 
 bool is_buffered(const std::string& spec) {
@@ -274,16 +300,32 @@ std::unique_ptr<Contender> make_tree(const IndexChoice& choice, const Plan& plan
                                      Scratch* scratch) {
   const std::filesystem::path file =
       needs_file(plan, choice) ? scratch->new_file() : std::filesystem::path{};
-  auto pool = make_pool(plan, file);
-  if (!pool) {
-    throw Failure(kExitIo, fmt::format("cannot create a pool in {}: {}", plan.dir.string(),
-                                       pool.error().message));
-  }
+  const PoolOptions options = pool_options(plan, Mode::create);
+  auto pool = file.empty() ? Pool::anonymous(options) : Pool::open(file, options);
+  if (!pool) fail_to_create(plan, pool.error());
   Index<K> index = make_index<K>(*pool, choice.name);
   const std::string spec = index.info().spec;
   Identity identity{choice.name, spec, pool->info().domain, true, is_buffered(spec)};
   return std::make_unique<ContenderOf<K, TreeStore<K>>>(
       std::move(identity), plan.key_bytes, TreeStore<K>(file, *std::move(pool), std::move(index)));
+}
+
+template <class K>
+std::unique_ptr<Contender> make_store(const IndexChoice& choice, const Plan& plan,
+                                      Scratch* scratch) {
+  const std::filesystem::path file =
+      needs_file(plan, choice) ? scratch->new_file() : std::filesystem::path{};
+  const bool buffered = is_buffered(choice.name);
+  const StoreOptions options{pool_options(plan, Mode::create),
+                             buffered ? Durability::buffered : Durability::strict};
+  auto store = file.empty() ? Store::anonymous(options) : Store::open(file, options);
+  if (!store) fail_to_create(plan, store.error());
+  auto table = store->table<K>("bench", choice.name);
+  if (!table) fail_to_create(plan, table.error());
+  Identity identity{choice.name, table->stats().spec, store->pool().info().domain, true, buffered};
+  return std::make_unique<ContenderOf<K, TableStore<K>>>(
+      std::move(identity), plan.key_bytes,
+      TableStore<K>(file, StoreMap<K>(*std::move(store), *std::move(table), plan.value_bytes)));
 }
 
 template <class K, class Map>
@@ -310,12 +352,13 @@ std::unique_ptr<Contender> make_stored(const IndexChoice& choice, const Plan& pl
   const RivalInfo& rival = info_of(*choice.rival);
   return std::make_unique<ContenderOf<K, FileStore<Map>>>(
       Identity{choice.name, choice.name, domain_of(rival, plan.dir)}, plan.key_bytes,
-      FileStore<Map>(scratch->new_file(), rival.syncs));
+      FileStore<Map>(scratch->new_file(), rival.syncs, plan.value_bytes));
 }
 #endif
 
 template <class K>
 std::unique_ptr<Contender> make(const IndexChoice& choice, const Plan& plan, Scratch* scratch) {
+  if (!choice.rival && plan.store) return make_store<K>(choice, plan, scratch);
   if (!choice.rival) return make_tree<K>(choice, plan, scratch);
   switch (*choice.rival) {
     case Rival::absl_btree:

@@ -25,6 +25,16 @@
 namespace everleaf::bench {
 namespace {
 
+void declare_store_options(CLI::App& app, Arguments& arguments) {
+  app.add_flag(
+      "--store", arguments.store,
+      "Key-value stores: everleaf::Store over the trees of --index (default: bdtree, "
+      "buffered, and wbtree, strict) beside LMDB, RocksDB and LevelDB; default workload: " +
+          std::string(kStoreWorkload));
+  app.add_option("--values", arguments.values,
+                 "With --store: bytes of a value, 8 to 1048576; default: 100");
+}
+
 void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option(
       "--index", arguments.index,
@@ -36,15 +46,16 @@ void declare_options(CLI::App& app, Arguments& arguments) {
          "--workload", arguments.workload,
          "Comma-separated phases, run in this order on the same index; load comes first. "
          "A mix: mix:find=80:update=20 (percent; find, update, insert, scan, remove, upsert, "
-         "modify: read and update). Of papers: ycsb-a to ycsb-f; bz-read-only, "
+         "modify: read and update). With --store also batch-load, batch-insert and batch-upsert: "
+         "--batch at once. Of papers: ycsb-a to ycsb-f; bz-read-only, "
          "bz-read-mostly, bz-read-heavy, bz-balanced; pb-mix; u1, u2, l1, z1 or z2 with "
          "-read-heavy, -write-heavy or -write-only; lodge-insert, lodge-search, "
          "lodge-skewed-insert, lodge-1-1, lodge-1-2; t1, t2, t3; trace: the requests of --trace")
-      ->capture_default_str();
+      ->default_str(std::string(kWorkload));
   app.add_option(
       "--records", arguments.records,
       "Records that load inserts; default: half the space of keys of u1 (500000), u2, l1, "
-      "z1 and z2 (5000000), else 1000000");
+      "z1 and z2 (5000000), else 1000000, with --store 5000000");
   app.add_option("--ops", arguments.ops, "Operations of every other phase; default: --records");
   app.add_option("--trace", arguments.trace,
                  "Requests to a key-value cache, CSV; half of their keys are loaded before; --ops: "
@@ -73,13 +84,14 @@ void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--repeat", arguments.repeat, "Rounds, each with new indexes")
       ->capture_default_str();
   app.add_option("--json", arguments.json, "Write the rows to this file, too");
-  app.add_option("--keys", arguments.keys, "u64, bytes (20 bytes) or bytes:N (8 to 128)")
-      ->capture_default_str();
   app.add_option(
-         "--batch", arguments.batch,
-         "Look-ups of the phase find that are asked for at once (find_many); rivals take them "
-         "one by one. Latency is that of a batch, then")
-      ->capture_default_str();
+      "--keys", arguments.keys,
+      "u64, bytes (20 bytes) or bytes:N (8 to 128); default: u64, with --store bytes:16");
+  app.add_option(
+      "--batch", arguments.batch,
+      "Look-ups of the phase find that are asked for at once (find_many); rivals take them "
+      "one by one. With --store: writes of a batch, or of a transaction. Latency is that of a "
+      "batch, then; default: 1, with --store 1000");
   app.add_option("--scan-length", arguments.scan_length, "Entries of a scan; of ycsb-e: at most")
       ->capture_default_str();
   app.add_option(
@@ -153,6 +165,7 @@ int run_program(int argc, char** argv) {
   CLI::App app("Measures persistent trees and volatile rivals side by side.", "everleaf-bench");
   Arguments arguments;
   declare_options(app, arguments);
+  declare_store_options(app, arguments);
   try {
     app.parse(argc, argv);
     if (arguments.split && !split_so_far()) hand_over_to_split(argv);

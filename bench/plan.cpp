@@ -16,6 +16,7 @@
 #include "workloads/keys.hpp"
 #include "workloads/named.hpp"
 #include "workloads/trace.hpp"
+#include "workloads/values.hpp"
 
 namespace everleaf::bench {
 namespace {
@@ -66,14 +67,34 @@ IndexChoice parse_index(const std::string& name) {
   refuse(fmt::format("unknown index '{}'; there are: {}", tree, fmt::join(known, ", ")));
 }
 
-std::vector<IndexChoice> parse_indexes(const std::string& text) {
+// The default trees of both durabilities, and the rivals that there are: first who promises least.
+std::vector<IndexChoice> default_stores() {
+  std::vector<IndexChoice> stores = {{"bdtree", std::nullopt}, {"wbtree", std::nullopt}};
+  for (const bool syncs : {false, true}) {
+    for (std::size_t i = 0; i < kRivals.size(); ++i) {
+      const RivalInfo& info = kRivals[i];
+      if (!info.stored || !info.built || info.syncs != syncs) continue;
+      stores.push_back({std::string(info.name), static_cast<Rival>(i)});
+    }
+  }
+  return stores;
+}
+
+std::vector<IndexChoice> parse_indexes(const std::string& text, bool store) {
   std::vector<IndexChoice> indexes;
+  if (text.empty() && store) return default_stores();
   if (text.empty()) {
     for (const TreeInfo& info : trees()) indexes.push_back({std::string(info.name), std::nullopt});
     indexes.push_back({std::string(info_of(Rival::absl_btree).name), Rival::absl_btree});
     return indexes;
   }
-  for (const std::string& name : split_list(text, "--index")) indexes.push_back(parse_index(name));
+  for (const std::string& name : split_list(text, "--index")) {
+    indexes.push_back(parse_index(name));
+    const auto rival = indexes.back().rival;
+    if (store && rival && !info_of(*rival).stored) {
+      refuse(fmt::format("--store: {} is no store, but a map in memory; leave it out", name));
+    }
+  }
   return indexes;
 }
 
@@ -135,25 +156,44 @@ Phase make_trace_phase(const Arguments& arguments) {
   return phase;
 }
 
-Phase parse_phase(const std::string& name) {
+// "batch-load", "batch-insert", "batch-upsert".
+std::optional<Phase> parse_batched(std::string_view name, bool store) {
+  constexpr std::string_view kBatched = "batch-";
+  if (!name.starts_with(kBatched)) return std::nullopt;
+  for (const Phase::Kind kind : {Phase::Kind::load, Phase::Kind::insert, Phase::Kind::upsert}) {
+    Phase phase(kind);
+    if (name.substr(kBatched.size()) != phase.text) continue;
+    if (!store) refuse(fmt::format("--workload: {} is for stores; add --store", name));
+    phase.text = name;
+    phase.batched = true;
+    return phase;
+  }
+  return std::nullopt;
+}
+
+Phase parse_phase(const std::string& name, bool store) {
+  if (auto batched = parse_batched(name, store)) return *std::move(batched);
   if (name.substr(0, name.find(':')) == "mix") return parse_mix(name);
   if (const NamedWorkload* named = find_workload(name)) return named->phase;
   const auto known = std::ranges::find(Phase::kNames, name);
   if (known == Phase::kNames.end()) {
     std::vector<std::string_view> names(Phase::kNames.begin(), Phase::kNames.end());
     for (const NamedWorkload& workload : named_workloads()) names.push_back(workload.phase.text);
-    refuse(
-        fmt::format("unknown workload '{}'; there are: {}, trace, and mixes such as "
-                    "mix:find=80:update=20",
-                    name, fmt::join(names, ", ")));
+    refuse(fmt::format(
+        "unknown workload '{}'; there are: {}, trace, mixes such as "
+        "mix:find=80:update=20, and with --store batch-load, batch-insert, batch-upsert",
+        name, fmt::join(names, ", ")));
   }
   return static_cast<Phase::Kind>(std::distance(Phase::kNames.begin(), known));
 }
 
 std::vector<Phase> parse_phases(const Arguments& arguments) {
   std::vector<Phase> phases;
-  for (const std::string& name : split_list(arguments.workload, "--workload")) {
-    phases.push_back(name == "trace" ? make_trace_phase(arguments) : parse_phase(name));
+  const std::string text =
+      arguments.workload.value_or(std::string(arguments.store ? kStoreWorkload : kWorkload));
+  for (const std::string& name : split_list(text, "--workload")) {
+    phases.push_back(name == "trace" ? make_trace_phase(arguments)
+                                     : parse_phase(name, arguments.store));
     if (phases.back().kind == Phase::Kind::load && phases.size() > 1) {
       refuse("--workload: load fills an empty index, so it must come first");
     }
@@ -203,7 +243,19 @@ void check_numbers(const Arguments& arguments) {
   if (arguments.ops != 0) check("--ops", arguments.ops, kMost);
   check("--repeat", arguments.repeat, 1000);
   check("--scan-length", arguments.scan_length, 1'000'000);
-  check("--batch", arguments.batch, 1'000'000);
+  if (arguments.batch) {
+    check("--batch", *arguments.batch, arguments.store ? kMaxBatchOperations : 1'000'000);
+  }
+  if (arguments.values) {
+    if (!arguments.store) refuse("--values: those of trees are 8 bytes; it is for --store");
+    if (*arguments.values < ValueCodec::kLeast || *arguments.values > ValueCodec::kMost) {
+      refuse(fmt::format("--values must be from {} to {}", ValueCodec::kLeast, ValueCodec::kMost));
+    }
+  }
+  for (const auto& [name, given] :
+       {std::pair{"--recovery", arguments.recovery}, {"--split", arguments.split}}) {
+    if (arguments.store && given) refuse(fmt::format("{} is for trees, not for --store", name));
+  }
   check("--latency-every", arguments.latency_every, 1'000'000);
 }
 
@@ -222,7 +274,8 @@ std::uint64_t default_records(const Plan& plan) {
     }
     first = named;
   }
-  return first == nullptr ? 1'000'000 : first->records;
+  if (first != nullptr) return first->records;
+  return plan.store ? 5'000'000 : 1'000'000;
 }
 
 // A phase that takes existing keys needs some; one that draws from a space of keys leaves it open
@@ -355,7 +408,8 @@ PoolOptions pool_options(const Plan& plan, Mode mode) {
 Plan make_plan(const Arguments& arguments) {
   check_numbers(arguments);
   Plan plan;
-  plan.indexes = parse_indexes(arguments.index);
+  plan.store = arguments.store;
+  plan.indexes = parse_indexes(arguments.index, plan.store);
   plan.phases = parse_phases(arguments);
   const bool has_trace =
       std::ranges::any_of(plan.phases, [](const Phase& phase) { return phase.trace != nullptr; });
@@ -377,11 +431,12 @@ Plan make_plan(const Arguments& arguments) {
   plan.dir = choose_dir(arguments.dir);
   plan.repeat = static_cast<unsigned>(arguments.repeat);
   plan.json = arguments.json;
-  plan.keys_text = arguments.keys;
-  plan.key_bytes = parse_keys(arguments.keys);
-  plan.keys = arguments.keys == "u64" ? KeyType::u64 : KeyType::bytes;
+  plan.keys_text = arguments.keys.value_or(plan.store ? "bytes:16" : "u64");
+  plan.key_bytes = parse_keys(plan.keys_text);
+  plan.keys = plan.keys_text == "u64" ? KeyType::u64 : KeyType::bytes;
+  if (plan.store) plan.value_bytes = static_cast<std::size_t>(arguments.values.value_or(100));
   plan.scan_length = static_cast<std::size_t>(arguments.scan_length);
-  plan.batch = static_cast<std::size_t>(arguments.batch);
+  plan.batch = static_cast<std::size_t>(arguments.batch.value_or(plan.store ? kStoreBatch : 1));
   plan.latency_every = static_cast<unsigned>(arguments.latency_every);
   plan.seed = arguments.seed;
   check_order(plan);

@@ -54,6 +54,9 @@ struct Phase {
   bool varied_scans = false;                      // 1 to --scan-length entries, each equally likely
   bool whole_space = false;  // keys that may be there or not: the live records and as many others
 
+  // Of stores, and of one kind: --batch writes are one batch, or one transaction.
+  bool batched = false;
+
   // Its requests, in their order; null but for the workload `trace`.
   std::shared_ptr<const Trace> trace = nullptr;
 
@@ -146,8 +149,8 @@ inline bool takes_part(const IndexChoice& choice, unsigned threads) {
 // The command line as text. Empty lists stand for their defaults.
 struct Arguments {
   std::string index;
-  std::string workload = "load,find,update,insert,scan,remove";
-  std::optional<std::uint64_t> records;  // nullopt: what a named workload has, else 1,000,000
+  std::optional<std::string> workload;   // nullopt: kWorkload, or kStoreWorkload
+  std::optional<std::uint64_t> records;  // nullopt: what a named workload has, else the default
   std::uint64_t ops = 0;                 // 0: as many as records
   std::string threads = "1";
   std::string distribution = "uniform";
@@ -159,9 +162,11 @@ struct Arguments {
   std::uint64_t repeat = 3;
   std::string json;
   std::string trace;
-  std::string keys = "u64";  // bytes:N, bytes
+  std::optional<std::string> keys;  // u64, bytes:N, bytes; nullopt: u64, or bytes:16
+  bool store = false;
+  std::optional<std::uint64_t> values;
   std::uint64_t scan_length = 100;
-  std::uint64_t batch = 1;
+  std::optional<std::uint64_t> batch;
   std::uint64_t latency_every = 64;
   std::uint64_t seed = 1;
   bool split = false;
@@ -185,13 +190,26 @@ struct Plan {
   KeyType keys = KeyType::u64;
   std::string keys_text = "u64";  // as it is asked for
   std::size_t key_bytes = 8;
+  bool store = false;           // stores of bytes, everleaf::Store over the trees
+  std::size_t value_bytes = 8;  // of trees always
   std::size_t scan_length = 100;
-  std::size_t batch = 1;        // look-ups of the phase `find` that are asked for at once
+  std::size_t batch = 1;        // of trees: look-ups of `find` at once; of stores: batched writes
   unsigned latency_every = 64;  // one operation in so many is timed by itself
   std::uint64_t seed = 1;
 };
 
-// A phase of so few operations is not made for throughput: each is timed.
+inline constexpr std::string_view kWorkload = "load,find,update,insert,scan,remove";
+inline constexpr std::string_view kStoreWorkload =
+    "load,find,mix:find=50:upsert=50,scan,upsert,batch-upsert,batch-insert";
+inline constexpr std::size_t kStoreBatch = 1000;
+
+// Operations that are one call.
+inline std::size_t batch_of(const Plan& plan, const Phase& phase) {
+  const bool at_once = plan.store ? phase.batched : phase.kind == Phase::Kind::find;
+  return at_once ? plan.batch : 1;
+}
+
+// A phase of so few calls is not made for throughput, or each is long: each is timed.
 inline constexpr std::uint64_t kTimeAllUpTo = 10'000;
 
 // Throws Failure with kExitUsage and a sentence that names what is wrong and what there is.

@@ -125,6 +125,11 @@ void add_epochs(Json& json, const Row& row, const Plan& plan) {
   json["lines_per_op"] = buffered ? Json(rounded(per_op(epochs.lines, row))) : Json(nullptr);
 }
 
+// Of stores: blocks on disk over bytes of the keys and values that are there.
+double disk_per_live(const Row& row, const Plan& plan) {
+  return row.pool_bytes_per_key / static_cast<double>(plan.key_bytes + plan.value_bytes);
+}
+
 // Null in the ordinary program.
 void add_split(Json& json, const Row& row) {
   for (std::size_t i = 0; i < kParts.size(); ++i) {
@@ -147,6 +152,18 @@ void add_over_time(Json& json, const Row& row) {
   }
 }
 
+void add_ratios(Json& json, const Row& row, const std::vector<Row>& rows, const Plan& plan) {
+  json["ratios"] = Json::object();
+  for (std::size_t column = 0; column < plan.indexes.size(); ++column) {
+    if (!plan.indexes[column].rival) continue;
+    const auto ratio = ratio_to(row, rows, column);
+    if (!ratio) continue;
+    json["ratios"][plan.indexes[column].name] = Json{{"ratio", rounded(ratio->of_medians)},
+                                                     {"min", rounded(ratio->min)},
+                                                     {"max", rounded(ratio->max)}};
+  }
+}
+
 Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   const Ratios ratios = ratios_of(row, rows, plan);
   const auto [least, most] = std::ranges::minmax(row.mops);
@@ -162,6 +179,8 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["keys"] = plan.keys_text;
   json["scan_length"] = plan.scan_length;
   json["batch"] = plan.batch;
+  json["store"] = plan.store;
+  json["value_bytes"] = plan.value_bytes;
   json["seed"] = plan.seed;
   json["domain"] = to_string(row.identity.domain.domain);
   json["survives"] = survives(row.identity);
@@ -175,6 +194,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["ratio_to_first_rival"] = optional_json(ratios.to_rival);
   json["ratio_min"] = optional_json(ratios.to_rival_min);
   json["ratio_max"] = optional_json(ratios.to_rival_max);
+  add_ratios(json, row, rows, plan);
   json["ratio_to_one_thread"] = optional_json(ratios.to_one_thread);
   for (const auto& [name, fraction] : {std::pair{"p50_ns", 0.5},
                                        {"p90_ns", 0.9},
@@ -196,6 +216,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   add_split(json, row);
   add_over_time(json, row);
   json["pool_bytes_per_key"] = rounded(row.pool_bytes_per_key);
+  json["disk_per_live"] = plan.store ? Json(rounded(disk_per_live(row, plan))) : Json(nullptr);
   json["dram_bytes_per_key"] = row.identity.persistent || row.identity.in_dram
                                    ? Json(rounded(row.dram_bytes_per_key))
                                    : Json(nullptr);
@@ -289,6 +310,38 @@ void add_split(std::vector<std::vector<std::string>>& lines, const std::vector<R
   }
 }
 
+// Of stores.
+void add_space(std::vector<std::vector<std::string>>& lines, const std::vector<Row>& rows,
+               const Plan& plan) {
+  lines[0].emplace_back("disk/live");
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    lines[i + 1].push_back(fmt::format("{:.2f}", disk_per_live(rows[i], plan)));
+  }
+}
+
+// Of stores: one line for each of ours and each phase, one column for each rival. Empty without.
+std::string ratio_table(const Plan& plan, const std::vector<Row>& rows) {
+  std::vector<std::vector<std::string>> lines = {{"phase", "thr", "times as fast as"}};
+  std::vector<std::size_t> rivals;
+  for (std::size_t column = 0; column < plan.indexes.size(); ++column) {
+    if (!plan.indexes[column].rival) continue;
+    rivals.push_back(column);
+    lines[0].push_back(plan.indexes[column].name);
+  }
+  for (const Row& row : rows) {
+    if (plan.indexes[row.column].rival) continue;
+    auto& line = lines.emplace_back(
+        std::vector{row.phase.text, fmt::format("{}", row.threads), row.identity.name});
+    for (const std::size_t column : rivals) {
+      const auto ratio = ratio_to(row, rows, column);
+      line.push_back(
+          ratio ? fmt::format("{:.2f} ({:.2f}-{:.2f})", ratio->of_medians, ratio->min, ratio->max)
+                : "-");
+    }
+  }
+  return rivals.empty() || lines.size() == 1 ? "" : "\n" + align(lines);
+}
+
 // 1,234,567 ns -> "1.235 ms"
 std::string ms_text(double ns) {
   return fmt::format("{:.3f} ms", ns / 1e6);
@@ -373,19 +426,25 @@ Ratios ratios_of(const Row& row, const std::vector<Row>& rows, const Plan& plan)
       plan.indexes, [](const IndexChoice& choice) { return choice.rival.has_value(); });
   if (first == plan.indexes.end()) return ratios;
   const auto column = static_cast<std::size_t>(std::distance(plan.indexes.begin(), first));
-  const Row* rival = find(rows, row.threads, row.phase, column);
-  if (rival == nullptr) return ratios;
+  const auto ratio = ratio_to(row, rows, column);
+  if (!ratio) return ratios;
   ratios.rival = first->name;
-  ratios.to_rival = median(row.mops) / median(rival->mops);
+  ratios.to_rival = ratio->of_medians;
+  ratios.to_rival_min = ratio->min;
+  ratios.to_rival_max = ratio->max;
+  return ratios;
+}
+
+std::optional<Ratio> ratio_to(const Row& row, const std::vector<Row>& rows, std::size_t column) {
+  const Row* rival = find(rows, row.threads, row.phase, column);
+  if (rival == nullptr) return std::nullopt;
   std::vector<double> pairwise;
   // An interrupt may have come between the two.
   for (std::size_t i = 0; i < std::min(row.mops.size(), rival->mops.size()); ++i) {
     pairwise.push_back(row.mops[i] / rival->mops[i]);
   }
   const auto [least, most] = std::ranges::minmax(pairwise);
-  ratios.to_rival_min = least;
-  ratios.to_rival_max = most;
-  return ratios;
+  return Ratio{median(row.mops) / median(rival->mops), least, most};
 }
 
 std::string to_json(const Plan& plan, const Machine& machine, const std::vector<Row>& rows) {
@@ -409,12 +468,13 @@ std::string to_json(const Plan& plan, const Machine& machine, const std::vector<
 
 std::string to_table(const Plan& plan, const Machine& machine, const std::vector<Row>& rows) {
   std::string text = fmt::format(
-      "{} records, {} keys, {}, {} repeats, seed {}\n"
+      "{} records, {} keys, {}{}, {} repeats, seed {}\n"
       "{}, {} cores, Linux {}, flush by {}, THP {} (tmpfs {}), clock read {} ns, load average "
       "{:.2f}\n",
-      plan.records, plan.keys_text, plan.distribution.text, plan.repeat, plan.seed, machine.cpu,
-      machine.cores, machine.kernel, flush_instruction(), machine.thp, machine.thp_shmem,
-      machine.clock_ns, machine.load_average);
+      plan.records, plan.keys_text,
+      plan.store ? fmt::format("values of {} bytes, ", plan.value_bytes) : "",
+      plan.distribution.text, plan.repeat, plan.seed, machine.cpu, machine.cores, machine.kernel,
+      flush_instruction(), machine.thp, machine.thp_shmem, machine.clock_ns, machine.load_average);
   if (!machine.optimized) text += "assertions are on: these are not the speeds of a release\n";
   if (Interrupt::asked()) text += "interrupted: what was measured until then\n";
   text += describe_indexes(plan, rows) + "\n";
@@ -423,7 +483,9 @@ std::string to_table(const Plan& plan, const Machine& machine, const std::vector
   if (std::ranges::any_of(rows, [](const Row& row) { return row.split.has_value(); })) {
     add_split(lines, rows);
   }
-  return text + align(lines);
+  if (plan.store) add_space(lines, rows, plan);
+  text += align(lines);
+  return plan.store ? text + ratio_table(plan, rows) : text;
 }
 
 }  // namespace everleaf::bench

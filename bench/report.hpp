@@ -34,6 +34,14 @@ struct Ratios {
 };
 Ratios ratios_of(const Row& row, const std::vector<Row>& rows, const Plan& plan);
 
+// To one rival; nullopt: it has no row of this phase with so many threads.
+struct Ratio {
+  double of_medians = 0;
+  double min = 0;  // of the repeats, pairwise
+  double max = 0;
+};
+std::optional<Ratio> ratio_to(const Row& row, const std::vector<Row>& rows, std::size_t column);
+
 double median(std::vector<double> values);
 
 std::string to_json(const Plan& plan, const Machine& machine, const std::vector<Row>& rows);

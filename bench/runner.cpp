@@ -31,6 +31,7 @@ class Runner {
     // Every other phase needs records; a load that was not asked for is not reported.
     if (phases_.front().kind != Phase::Kind::load) {
       phases_.insert(phases_.begin(), Phase::Kind::load);
+      phases_.front().batched = plan.store;
     }
     const auto file = [&](const IndexChoice& choice) { return needs_file(plan, choice); };
     if (std::ranges::any_of(plan.indexes, file)) scratch_.emplace(plan.dir);
@@ -104,12 +105,13 @@ class Runner {
       if (phase.kind == Phase::Kind::mix) {  // which may remove the largest key that there was
         last_key = largest_key(keys_, live_throughout(phase, plan_, live));
       }
+      const std::size_t batch = batch_of(plan_, phase);
       const Job job{phase,
                     sequence.keys,
                     threads,
-                    sequence.keys.size() <= kTimeAllUpTo ? 1 : plan_.latency_every,
+                    sequence.keys.size() / batch <= kTimeAllUpTo ? 1 : plan_.latency_every,
                     plan_.scan_length,
-                    phase.kind == Phase::Kind::find ? plan_.batch : 1,
+                    batch,
                     last_key,
                     sequence.kinds,
                     progress_->counter()};

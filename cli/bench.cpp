@@ -7,7 +7,7 @@ namespace everleaf::cli {
 
 void add_bench(CLI::App& app) {
   const Command command(app, "bench",
-                        "Measure trees (everleaf-bench; see `everleaf bench --help`)");
+                        "Measure trees and stores (everleaf-bench; see `everleaf bench --help`)");
 }
 
 int run_bench(char** arguments) {

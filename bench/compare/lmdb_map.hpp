@@ -1,5 +1,6 @@
-// LMDB behind the face of Index<K>. Each write is a transaction of its own; a reading transaction
-// is kept by each thread and renewed for each read, as LMDB's authors advise. Thread-safe.
+// LMDB behind the face of Index<K>. Each write is a transaction of its own, but for upsert_all(),
+// which is one; a reading transaction is kept by each thread and renewed for each read, as LMDB's
+// authors advise. Thread-safe.
 #pragma once
 
 #include <cerrno>
@@ -8,7 +9,10 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
 #include <vector>
@@ -19,6 +23,7 @@
 #include <lmdb.h>
 
 #include "failure.hpp"
+#include "workloads/values.hpp"
 
 namespace everleaf::bench {
 
@@ -26,7 +31,8 @@ template <class K>
 class LmdbMap {
  public:
   // An empty store in the new directory `dir`. With `syncs` a write returns after fdatasync.
-  LmdbMap(const std::filesystem::path& dir, bool syncs) {
+  LmdbMap(const std::filesystem::path& dir, bool syncs, std::size_t value_bytes)
+      : values_(value_bytes) {
     constexpr std::size_t kAddresses = std::size_t{1} << 40;  // reserved, not used
     constexpr unsigned kReaders = 2048;
     std::error_code error;
@@ -47,7 +53,7 @@ class LmdbMap {
 
   class Session {
    public:
-    explicit Session(LmdbMap& map) : env_(map.env_.get()), dbi_(map.dbi_) {
+    explicit Session(LmdbMap& map) : env_(map.env_.get()), dbi_(map.dbi_), values_(map.values_) {
       must(mdb_txn_begin(env_, nullptr, MDB_RDONLY, &reader_), "a reader");
       must(mdb_cursor_open(reader_, dbi_, &cursor_), "a cursor");
       mdb_txn_reset(reader_);
@@ -69,9 +75,21 @@ class LmdbMap {
         MDB_val name = view(key);
         MDB_val data{};
         int error = mdb_cursor_get(at, &name, &data, MDB_SET);
-        data = view(value);
+        data = view(values_(value));
         if (error == 0) error = mdb_cursor_put(at, &name, &data, MDB_CURRENT);
         mdb_cursor_close(at);
+        return error;
+      });
+    }
+
+    Outcome upsert_all(std::span<const K> keys, std::span<const std::uint64_t> values) {
+      return write([&](MDB_txn* txn) {
+        int error = 0;
+        for (std::size_t i = 0; error == 0 && i < keys.size(); ++i) {
+          MDB_val name = view(keys[i]);
+          MDB_val data = view(values_(values[i]));
+          error = mdb_put(txn, dbi_, &name, &data, 0);
+        }
         return error;
       });
     }
@@ -90,7 +108,10 @@ class LmdbMap {
       MDB_val name = view(key);
       MDB_val data{};
       hit.outcome = outcome_of(mdb_get(reader_, dbi_, &name, &data));
-      if (hit.outcome == Outcome::done) hit.value = number_in(data);
+      if (hit.outcome == Outcome::done) {
+        const std::optional<std::uint64_t> number = values_.number_of(text_of(data));
+        hit = number ? Lookup{Outcome::done, *number} : Lookup{Outcome::corrupt, 0};
+      }
       mdb_txn_reset(reader_);
       return hit;
     }
@@ -111,9 +132,14 @@ class LmdbMap {
         if constexpr (kNumbers) {
           out[count].key = number_in(name);
         } else {
-          out[count].key.assign(static_cast<const char*>(name.mv_data), name.mv_size);
+          out[count].key.assign(text_of(name));
         }
-        out[count].value = number_in(data);
+        const std::optional<std::uint64_t> number = values_.number_of(text_of(data));
+        if (!number) {
+          mdb_txn_reset(reader_);
+          return Outcome::corrupt;
+        }
+        out[count].value = *number;
         if (count + 1 < limit) error = mdb_cursor_get(cursor_, &name, &data, MDB_NEXT);
       }
       mdb_txn_reset(reader_);
@@ -138,7 +164,7 @@ class LmdbMap {
     Outcome put(const K& key, std::uint64_t value, unsigned flags) {
       return write([&](MDB_txn* txn) {
         MDB_val name = view(key);
-        MDB_val data = view(value);
+        MDB_val data = view(values_(value));
         return mdb_put(txn, dbi_, &name, &data, flags);
       });
     }
@@ -147,6 +173,7 @@ class LmdbMap {
     MDB_dbi dbi_;
     MDB_txn* reader_ = nullptr;
     MDB_cursor* cursor_ = nullptr;
+    ValueCodec values_;
   };
 
   // It finds out by itself what is there.
@@ -163,6 +190,9 @@ class LmdbMap {
   }
   static MDB_val view(const Bytes& bytes) {
     return {bytes.size(), const_cast<char*>(bytes.data())};
+  }
+  static std::string_view text_of(const MDB_val& data) {
+    return {static_cast<const char*>(data.mv_data), data.mv_size};
   }
   static std::uint64_t number_in(const MDB_val& data) {
     std::uint64_t number = 0;
@@ -200,6 +230,7 @@ class LmdbMap {
   };
   std::unique_ptr<MDB_env, Close> env_;
   MDB_dbi dbi_ = 0;
+  ValueCodec values_;
 };
 
 }  // namespace everleaf::bench

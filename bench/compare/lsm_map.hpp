@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -27,9 +28,11 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
+#include "workloads/values.hpp"
 
 #ifdef EVERLEAF_BENCH_ROCKSDB
 #include <rocksdb/db.h>
+#include <rocksdb/write_batch.h>
 #endif
 #ifdef EVERLEAF_BENCH_LEVELDB
 #include <leveldb/db.h>
@@ -44,6 +47,7 @@ struct RocksDb {
   using Db = rocksdb::DB;
   using Options = rocksdb::Options;
   using ReadOptions = rocksdb::ReadOptions;
+  using WriteBatch = rocksdb::WriteBatch;
   using WriteOptions = rocksdb::WriteOptions;
   using Slice = rocksdb::Slice;
   using Status = rocksdb::Status;
@@ -59,6 +63,7 @@ struct LevelDb {
   using Db = leveldb::DB;
   using Options = leveldb::Options;
   using ReadOptions = leveldb::ReadOptions;
+  using WriteBatch = leveldb::WriteBatch;
   using WriteOptions = leveldb::WriteOptions;
   using Slice = leveldb::Slice;
   using Status = leveldb::Status;
@@ -66,7 +71,7 @@ struct LevelDb {
   static Status sync(Db& db) {
     WriteOptions options;
     options.sync = true;
-    leveldb::WriteBatch nothing;
+    WriteBatch nothing;
     return db.Write(options, &nothing);
   }
   static bool is_full(const Status&) { return false; }  // it says an I/O error
@@ -77,7 +82,8 @@ template <class K, class Api>
 class LsmMap {
  public:
   // An empty store in the new directory `dir`. With `syncs` a write returns when its log is synced.
-  LsmMap(const std::filesystem::path& dir, bool syncs) {
+  LsmMap(const std::filesystem::path& dir, bool syncs, std::size_t value_bytes)
+      : values_(value_bytes) {
     typename Api::Options options;
     options.create_if_missing = true;
     options.error_if_exists = true;
@@ -94,7 +100,7 @@ class LsmMap {
 
   class Session {
    public:
-    Session(LsmMap& map, bool may_meet) : map_(map), may_meet_(may_meet) {}
+    Session(LsmMap& map, bool may_meet) : map_(map), may_meet_(may_meet), values_(map.values_) {}
 
     Outcome insert(K key, std::uint64_t value) {
       return write(key, Outcome::absent, Outcome::exists, [&] { return put(key, value); });
@@ -103,6 +109,14 @@ class LsmMap {
       return write(key, Outcome::done, Outcome::absent, [&] { return put(key, value); });
     }
     Outcome upsert(K key, std::uint64_t value) { return put(key, value); }
+    // One batch, which the log has whole or not at all.
+    Outcome upsert_all(std::span<const K> keys, std::span<const std::uint64_t> values) {
+      batch_.Clear();
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        batch_.Put(name_of(keys[i]), slice_of(values_(values[i])));
+      }
+      return outcome_of(map_.db_->Write(map_.write_, &batch_));
+    }
     Outcome remove(K key) {
       return write(key, Outcome::done, Outcome::absent,
                    [&] { return outcome_of(map_.db_->Delete(map_.write_, name_of(key))); });
@@ -111,8 +125,8 @@ class LsmMap {
     Lookup find(K key) {
       const Outcome outcome = outcome_of(map_.db_->Get(map_.read_, name_of(key), &text_));
       if (outcome != Outcome::done) return {outcome, 0};
-      if (text_.size() != sizeof(std::uint64_t)) return {Outcome::corrupt, 0};
-      return {Outcome::done, value_in(text_)};
+      const std::optional<std::uint64_t> number = values_.number_of(text_);
+      return number ? Lookup{Outcome::done, *number} : Lookup{Outcome::corrupt, 0};
     }
 
     // Assigns to the entries that `out` has, so that strings keep their memory.
@@ -124,13 +138,13 @@ class LsmMap {
         const std::string_view name(at->key().data(), at->key().size());
         if constexpr (kNumbers) {
           if (name.size() != sizeof(std::uint64_t)) return Outcome::corrupt;
-          out[count].key = big_endian(value_in(name));
+          out[count].key = big_endian(number_in(name));
         } else {
           out[count].key.assign(name);
         }
-        const std::string_view value(at->value().data(), at->value().size());
-        if (value.size() != sizeof(std::uint64_t)) return Outcome::corrupt;
-        out[count].value = value_in(value);
+        const auto number = values_.number_of({at->value().data(), at->value().size()});
+        if (!number) return Outcome::corrupt;
+        out[count].value = *number;
         if (count + 1 < limit) at->Next();
       }
       out.resize(count);
@@ -154,10 +168,12 @@ class LsmMap {
     }
 
     Outcome put(const K& key, std::uint64_t value) {
-      const typename Api::Slice data(reinterpret_cast<const char*>(&value), sizeof value);
-      return outcome_of(map_.db_->Put(map_.write_, name_of(key), data));
+      return outcome_of(map_.db_->Put(map_.write_, name_of(key), slice_of(values_(value))));
     }
 
+    static typename Api::Slice slice_of(std::string_view text) {
+      return {text.data(), text.size()};
+    }
     // Lives until the next call.
     typename Api::Slice name_of(const K& key) {
       if constexpr (kNumbers) {
@@ -172,6 +188,8 @@ class LsmMap {
     bool may_meet_;
     std::uint64_t number_ = 0;
     std::string text_;
+    ValueCodec values_;
+    typename Api::WriteBatch batch_;
   };
 
   Session session(bool may_meet) { return Session(*this, may_meet); }
@@ -185,7 +203,7 @@ class LsmMap {
   static std::uint64_t big_endian(std::uint64_t number) {
     return std::endian::native == std::endian::big ? number : __builtin_bswap64(number);
   }
-  static std::uint64_t value_in(std::string_view text) {
+  static std::uint64_t number_in(std::string_view text) {
     std::uint64_t number = 0;
     std::memcpy(&number, text.data(), sizeof number);
     return number;
@@ -202,6 +220,7 @@ class LsmMap {
   typename Api::ReadOptions read_;
   typename Api::WriteOptions write_;
   std::array<std::mutex, 256> locks_;
+  ValueCodec values_;
 };
 
 }  // namespace everleaf::bench

@@ -21,6 +21,7 @@
 #include "workloads/sequence.hpp"
 #include "workloads/space.hpp"
 #include "workloads/timed.hpp"
+#include "workloads/values.hpp"
 #include "workloads/zipf.hpp"
 
 namespace everleaf::bench {
@@ -35,6 +36,26 @@ TEST(Mix, UnmixTurnsItBack) {
   }
   for (const std::uint64_t x : {std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{1} << 63}) {
     EXPECT_EQ(unmix(mix(x)), x);
+  }
+}
+
+// Of every length, and each byte counts.
+TEST(ValueCodec, NoticesEveryByte) {
+  Random random(5);
+  for (std::size_t bytes = ValueCodec::kLeast; bytes < 50; ++bytes) {
+    ValueCodec codec(bytes);
+    const std::uint64_t number = random.next();
+    std::string value(codec(number));
+    ASSERT_EQ(value.size(), bytes);
+    EXPECT_EQ(codec.number_of(value), number);
+    for (char& byte : value) {
+      byte = static_cast<char>(byte ^ 1);
+      EXPECT_NE(codec.number_of(value), number);
+      byte = static_cast<char>(byte ^ 1);
+    }
+    EXPECT_FALSE(codec.number_of(value + '.'));
+    EXPECT_FALSE(codec.number_of(std::string_view(value).substr(1)));
+    EXPECT_FALSE(codec.number_of(""));
   }
 }
 

@@ -26,7 +26,8 @@ std::string refusal_of(const Arguments& arguments) {
   return {};
 }
 
-Arguments with(std::string Arguments::*field, const std::string& text) {
+template <class Text>
+Arguments with(Text Arguments::*field, const std::string& text) {
   Arguments arguments;
   arguments.index = "absl-btree";
   arguments.*field = text;
@@ -257,16 +258,37 @@ TEST(Plan, EpochsHaveAUnitAndALimit) {
 
 TEST(Plan, RefusesNumbersOutOfRange) {
   for (const std::uint64_t value : {std::uint64_t{0}, ~std::uint64_t{0}}) {
-    for (std::uint64_t Arguments::*field : {&Arguments::repeat, &Arguments::scan_length,
-                                            &Arguments::batch, &Arguments::latency_every}) {
+    for (std::uint64_t Arguments::*field :
+         {&Arguments::repeat, &Arguments::scan_length, &Arguments::latency_every}) {
       Arguments arguments;
       arguments.*field = value;
       EXPECT_FALSE(refusal_of(arguments).empty());
     }
-    Arguments arguments;
-    arguments.records = value;
-    EXPECT_FALSE(refusal_of(arguments).empty());
+    for (std::optional<std::uint64_t> Arguments::*field :
+         {&Arguments::records, &Arguments::batch, &Arguments::values}) {
+      Arguments arguments;
+      arguments.store = field == &Arguments::values;
+      arguments.*field = value;
+      EXPECT_FALSE(refusal_of(arguments).empty());
+    }
   }
+}
+
+TEST(Plan, StoresHaveDefaultsOfTheirOwn) {
+  Arguments arguments;
+  arguments.store = true;
+  const Plan plan = make_plan(arguments);
+  EXPECT_EQ(plan.indexes[0].name, "bdtree");
+  EXPECT_EQ(plan.indexes[1].name, "wbtree");
+  EXPECT_EQ(plan.records, 5'000'000U);
+  EXPECT_EQ(plan.key_bytes, 16U);
+  EXPECT_EQ(plan.value_bytes, 100U);
+  for (const Phase& phase : plan.phases) {
+    EXPECT_EQ(batch_of(plan, phase), phase.text.starts_with("batch-") ? kStoreBatch : 1U)
+        << phase.text;
+  }
+  EXPECT_TRUE(plan.phases.back().writes());
+  EXPECT_EQ(make_plan({}).value_bytes, sizeof(std::uint64_t));
 }
 
 TEST(Plan, RefusesWhenNothingTakesPart) {

@@ -19,14 +19,15 @@ PROGRAM = sys.argv.pop(1)
 SHARES = ["share_traversal", "share_leaf", "share_words", "share_flush", "share_update"]
 PHASES = ["load", "find", "update", "insert", "scan", "remove"]
 ROW_FIELDS = """
-    index spec phase threads records ops repeat distribution keys scan_length batch seed domain survives
+    index spec phase threads records ops repeat distribution keys scan_length batch store
+    value_bytes seed domain survives
     emulated
-    huge_pages mops mops_min mops_max cpu_share rival ratio_to_first_rival ratio_min ratio_max
+    huge_pages mops mops_min mops_max cpu_share rival ratio_to_first_rival ratio_min ratio_max ratios
     ratio_to_one_thread p50_ns p90_ns p99_ns p999_ns p9999_ns p99999_ns max_ns slowest100_ns
     over_time latency_every latency_samples flushes_per_op fences_per_op words_per_op heap_words_per_op epoch_ns
     epoch_mean_ns epoch_worst_ns epoch_steps lines_per_op share_traversal share_leaf share_words
     share_flush share_update
-    pool_bytes_per_key dram_bytes_per_key tree""".split()
+    pool_bytes_per_key disk_per_live dram_bytes_per_key tree""".split()
 
 
 STORED = [f"{name}-{how}" for name in ("lmdb", "rocksdb", "leveldb") for how in ("sync", "nosync")]
@@ -235,6 +236,60 @@ class Program(unittest.TestCase):
         # A few where a write may have to wait for a disk.
         rows, _ = self.measure("--index", ",".join(built), "--records", "20", "--repeat", "1")
         self.assertEqual(len(rows), len(built) * len(PHASES))
+
+    def test_stores(self):
+        built = self.built_rivals()
+        stores = ["bdtree", "wbtree:node=512"] + built
+        phases = ["batch-load", "find", "mix:find=50:upsert=50", "scan", "upsert", "batch-upsert",
+                  "batch-insert", "update", "remove"]
+        # 7 divides nothing here: the last batch is a short one.
+        for keys, values in (("u64", "8"), ("bytes:16", "100"), ("bytes:8", "3001")):
+            rows, table = self.measure("--store", "--index", ",".join(stores), "--records", "500",
+                                       "--ops", "300", "--workload", ",".join(phases), "--batch",
+                                       "7", "--keys", keys, "--values", values, "--threads", "1,2",
+                                       "--repeat", "2", "--epoch", "1ms", memory=True)
+            self.assertEqual([(r["threads"], r["phase"], r["index"]) for r in rows],
+                             [(threads, phase, store) for threads in (1, 2) for phase in phases
+                              for store in stores])
+            for row in rows:
+                with self.subTest(keys=keys, index=row["index"], phase=row["phase"]):
+                    batched = row["phase"].startswith("batch-")
+                    self.assertEqual(set(row), set(ROW_FIELDS))
+                    self.assertEqual((row["store"], row["value_bytes"]), (True, int(values)))
+                    self.assertEqual(row["ops"], 500 if row["phase"] == "batch-load" else 300)
+                    # Threads split the operations, and each of them its own into batches.
+                    own = row["ops"] // row["threads"]
+                    calls = row["threads"] * -(-own // 7) if batched else row["ops"]
+                    self.assertEqual(row["latency_samples"], 2 * calls)
+                    self.assertGreaterEqual(row["disk_per_live"], 1)
+                    self.assertEqual(list(row["ratios"]), built)
+                    if row["index"] in built:
+                        self.assertEqual(row["ratios"][row["index"]]["ratio"], 1)
+                    self.assertEqual(row["survives"].endswith("2 epochs late"),
+                                     row["index"] == "bdtree")
+            self.assertIn("disk/live", table)
+            self.assertEqual("times as fast as" in table, bool(built))
+        # By default every store, and all of that is promised above the table.
+        rows, table = self.measure("--store", "--records", "50", "--repeat", "1", memory=True)
+        self.assertEqual({r["index"] for r in rows}, {"bdtree", "wbtree", *built})
+        self.assertEqual({(r["keys"], r["value_bytes"], r["batch"]) for r in rows},
+                         {("bytes:16", 100, 1000)})
+        self.assertEqual({r["phase"] for r in rows},
+                         {"load", "find", "mix:find=50:upsert=50", "scan", "upsert", "batch-upsert",
+                          "batch-insert"})
+        rows, _ = self.measure("--store", "--index", "bdtree,wbtree", "--records", "50", "--repeat",
+                               "1", "--domain", "volatile")
+        self.assertEqual({r["survives"] for r in rows}, {"nothing"})
+
+    def test_what_is_no_store_is_refused(self):
+        for arguments in (["--store", "--index", "absl-btree"], ["--workload", "batch-load"],
+                          ["--values", "9"], ["--store", "--values", "7"], ["--store", "--recovery"],
+                          ["--store", "--split"], ["--store", "--batch", "65537"],
+                          ["--store", "--workload", "batch-find"],
+                          ["--store", "--workload", "find,batch-load"]):
+            done = self.run_program(*arguments, "--records", "10")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("--", done.stderr)
 
     def test_latency_of_every_operation(self):
         for every in (1, 64):

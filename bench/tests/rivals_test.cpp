@@ -2,12 +2,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "compare/lsm_map.hpp"
+#include "compare/store_map.hpp"
 #include "failure.hpp"
 #include "plan.hpp"
 #include "scratch.hpp"
@@ -22,11 +24,7 @@ namespace {
 
 // Against what a map would say, key by key.
 template <class K, class Map>
-void expect_the_contract(bool syncs) {
-  Scratch scratch(std::filesystem::temp_directory_path());
-  const auto dir = scratch.new_file();
-  Map map(dir, syncs);
-  EXPECT_THROW(Map(dir / "no" / "such", syncs), Failure);
+void expect_the_contract(Map& map) {
   auto session = map.session(true);
   KeyCodec<K> key;
   std::vector<Entry<K>> entries;
@@ -55,7 +53,44 @@ void expect_the_contract(bool syncs) {
   EXPECT_EQ(session.scan({}, 10, entries), Outcome::done);
   EXPECT_EQ(entries.size(), 4U);
   EXPECT_EQ(key.number_of(entries[3].key), ~std::uint64_t{0});
+  const std::vector<std::uint64_t> numbers = {7, 500, 0x100, 500};  // the last one counts
+  std::vector<typename OwnedKey<K>::type> names;
+  for (const std::uint64_t number : numbers) names.emplace_back(key(number));
+  const std::vector<K> all(names.begin(), names.end());
+  EXPECT_EQ(session.upsert_all(all, numbers), Outcome::done);
+  EXPECT_EQ(session.upsert_all(all, std::vector<std::uint64_t>{70, 1, 71, 72}), Outcome::done);
+  EXPECT_EQ(session.find(key(7)).value, 70U);
+  EXPECT_EQ(session.find(key(500)).value, 72U);
+  EXPECT_EQ(session.scan({}, 10, entries), Outcome::done);
+  EXPECT_EQ(entries.size(), 5U);
   EXPECT_EQ(map.sync(), Outcome::done);
+}
+
+template <class K, class Map>
+void expect_the_contract(bool syncs) {
+  Scratch scratch(std::filesystem::temp_directory_path());
+  const auto dir = scratch.new_file();
+  Map map(dir, syncs, 100);
+  EXPECT_THROW(Map(dir / "no" / "such", syncs, 8), Failure);
+  expect_the_contract<K>(map);
+}
+
+template <class K>
+void expect_the_contract_of_a_store(std::string_view spec, Durability durability) {
+  Store store = Store::anonymous({{}, durability}).value();
+  StoreMap<K> map(store, store.table<K>("t", spec).value(), 100);
+  expect_the_contract<K>(map);
+  // A value of another length is not one that was written.
+  KeyCodec<K> key;
+  ASSERT_EQ(map.table().put(key(7), "short"), Outcome::done);
+  EXPECT_EQ(map.session(false).find(key(7)).outcome, Outcome::corrupt);
+}
+
+TEST(Rivals, StoresKeepTheContract) {
+  expect_the_contract_of_a_store<std::uint64_t>("bdtree", Durability::buffered);
+  expect_the_contract_of_a_store<Bytes>("bdtree", Durability::buffered);
+  expect_the_contract_of_a_store<std::uint64_t>("wbtree", Durability::strict);
+  expect_the_contract_of_a_store<Bytes>("pbtree", Durability::strict);
 }
 
 template <template <class> class Map>

@@ -40,7 +40,7 @@ struct Job {
   unsigned threads = 1;
   unsigned sample_every = 1;
   std::size_t scan_length = 0;
-  std::size_t batch = 1;       // operations of a call: look-ups by find_many()
+  std::size_t batch = 1;       // operations of a call: find_many(), or what a store has for writes
   std::uint64_t last_key = 0;  // largest key number that lives throughout: where scans end early
   std::span<const Phase::Kind> kinds = {};         // of a mix: one for each operation
   std::atomic<std::uint64_t>* progress = nullptr;  // counts operations; null: nobody looks
@@ -297,6 +297,28 @@ void work_in_batches(Store& store, KeyCodec<K> key, const Job& job, unsigned thr
   });
 }
 
+// Writes of many at once, of stores.
+template <class K, class Store>
+void write_in_batches(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
+                      WorkerResult& result) {
+  std::vector<typename OwnedKey<K>::type> owned(job.batch);
+  std::vector<K> keys;
+  std::vector<std::uint64_t> values(job.batch);
+  const std::uint64_t writer = job.phase.overwrites() ? 1 : 0;
+  timed_loop(job, thread, result, [&](std::size_t i) {
+    const std::size_t left = (job.sequence.size() - i + job.threads - 1) / job.threads;
+    const std::size_t n = std::min(left, job.batch);
+    for (std::size_t k = 0; k < n; ++k) {
+      const std::uint64_t number = job.sequence[i + k * job.threads];
+      owned[k] = key(number);
+      values[k] = value_of(number, writer);
+    }
+    keys.assign(owned.begin(), owned.begin() + static_cast<std::ptrdiff_t>(n));
+    const Outcome outcome = store.upsert_all(std::span<const K>(keys), std::span(values).first(n));
+    return Answer{outcome == Outcome::done, outcome};
+  });
+}
+
 // What `thread` does in the phase. Store has the face of Index<K>, or sessions that have it.
 template <class K, class Store>
 void work(Store& index, KeyCodec<K> key, const Job& job, unsigned thread, WorkerResult& result) {
@@ -304,6 +326,11 @@ void work(Store& index, KeyCodec<K> key, const Job& job, unsigned thread, Worker
   const std::uint64_t* const keys = job.sequence.data();
   std::vector<Entry<K>> entries;
   if (job.phase.has(Phase::Kind::scan)) entries.reserve(job.scan_length);
+  if constexpr (requires { store.upsert_all({}, {}); }) {
+    if (job.phase.batched) {
+      return write_in_batches<K>(store, std::move(key), job, thread, result);
+    }
+  }
   switch (job.phase.kind) {
     case Phase::Kind::load:
     case Phase::Kind::insert:

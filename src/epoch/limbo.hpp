@@ -4,6 +4,7 @@
 // Thread safety: all methods from any thread.
 #pragma once
 
+#include <array>
 #include <deque>
 
 #include "alloc/grace.hpp"
@@ -19,13 +20,21 @@ class Limbo {
     const base::MutexGuard guard(mutex_);
     items_.push_back({at, epoch});
   }
-  // Retires what is durable. The caller is pinned.
+  // Retires what is durable. The caller is pinned. In portions: who adds does not wait for what
+  // becomes of them.
   void release(Epoch durable, alloc::Grace& grace) {
-    const base::MutexGuard guard(mutex_);
-    while (!items_.empty() && items_.front().epoch <= durable) {
-      const pmem::Offset at = items_.front().at;
-      items_.pop_front();
-      grace.retire(at);
+    std::array<pmem::Offset, 64> ready;
+    std::size_t count = ready.size();
+    while (count == ready.size()) {
+      count = 0;
+      {
+        const base::MutexGuard guard(mutex_);
+        while (count < ready.size() && !items_.empty() && items_.front().epoch <= durable) {
+          ready[count++] = items_.front().at;
+          items_.pop_front();
+        }
+      }
+      for (std::size_t i = 0; i < count; ++i) grace.retire(ready[i]);
     }
   }
   [[nodiscard]] bool empty() const {

@@ -297,8 +297,18 @@ std::size_t Space::take_chunks(std::size_t n) {
   return kNone;
 }
 
-Offset Space::reserve(std::size_t bytes) {
+// 0: none.
+Offset Space::first_free(const Chunk& c) const {
+  if (c.used == blocks_of(c.size_class)) return 0;
+  std::size_t word = 0;
+  while (c.bits[word] == ~std::uint64_t{0}) ++word;
+  const auto bit = static_cast<std::size_t>(std::countr_one(c.bits[word]));
+  return c.at + (word * 64 + bit) * kClasses[c.size_class];
+}
+
+Offset Space::reserve(std::size_t bytes, Offset* next) {
   const base::MutexGuard guard(mutex_);
+  if (next != nullptr) *next = 0;
   const std::size_t size_class = class_of(bytes);
   if (size_class == kNone) {
     const std::size_t chunk = take_chunks(chunks_for(bytes));
@@ -323,16 +333,16 @@ Offset Space::reserve(std::size_t bytes) {
   }
   const std::uint32_t chunk = partial.back();
   Chunk& c = chunks_[chunk];
-  std::size_t word = 0;
-  while (c.bits[word] == ~std::uint64_t{0}) ++word;
-  const auto bit = static_cast<std::size_t>(std::countr_one(c.bits[word]));
-  c.bits[word] |= std::uint64_t{1} << bit;
+  const Offset at = first_free(c);
+  const std::size_t block = (at - c.at) / kClasses[size_class];
+  c.bits[block / 64] |= std::uint64_t{1} << block % 64;
   ++in_use_;
   if (++c.used == blocks_of(size_class)) {
     partial.pop_back();
     c.listed = false;
   }
-  return c.at + (word * 64 + bit) * kClasses[size_class];
+  if (next != nullptr && !partial.empty()) *next = first_free(chunks_[partial.back()]);
+  return at;
 }
 
 void Space::release_chunk(std::size_t chunk) {

@@ -75,7 +75,8 @@ class Space {
 
   // A block of at least `bytes`, aligned to 16, or kBlockAlign if `bytes` is a multiple of it and a
   // power of two; 0: none is left, call grow() and try again.
-  [[nodiscard]] pmem::Offset reserve(std::size_t bytes);
+  // `next`: the block that would follow, for who wants to prefetch it; 0: not known.
+  [[nodiscard]] pmem::Offset reserve(std::size_t bytes, pmem::Offset* next = nullptr);
   // What is no block that was handed out is left alone: a damaged pool may name anything.
   void free(pmem::Offset at) noexcept;
   // One more extent that has room for `bytes`. Fences, so not within a Section. out_of_space,
@@ -119,6 +120,7 @@ class Space {
   void free_locked(pmem::Offset at);
   void add_run(pmem::Offset at, std::uint64_t bytes);
   [[nodiscard]] bool find(pmem::Offset at, Found& found) const;
+  [[nodiscard]] pmem::Offset first_free(const Chunk& c) const;
   [[nodiscard]] bool free_run(pmem::Offset at, std::size_t n, Found& first) const;
   void take_run(std::size_t first, std::size_t n);
   [[nodiscard]] bool load_chunk(std::span<const pmem::Word> saved, std::size_t& used);

@@ -137,10 +137,11 @@ class State::Applying {
 
   Outcome plan() {
     steps_.reserve(items_.size());
+    std::vector<Lookup> olds(items_.size());
+    if (const Outcome found = find_all(olds); found != Outcome::done) return found;
     for (std::size_t i = 0; i < items_.size(); ++i) {
       const BatchItem& item = *items_[i];
-      if (item.table->dropped.load(std::memory_order_relaxed)) return Outcome::dropped;
-      const Lookup old = item.table->find(item.key);
+      const Lookup& old = olds[i];
       if (!old && old.outcome != Outcome::absent) return old.outcome;
       if (!old && !item.value) continue;
       const Kind kind = !item.value ? Kind::remove : old ? Kind::update : Kind::insert;
@@ -173,6 +174,19 @@ class State::Applying {
   }
 
  private:
+  // What the items' keys have: those of a table are neighbours.
+  Outcome find_all(std::span<Lookup> olds) const {
+    for (std::size_t begin = 0; begin < items_.size();) {
+      const TableBase& table = *items_[begin]->table;
+      std::size_t end = begin;
+      while (end < items_.size() && items_[end]->table.get() == &table) ++end;
+      if (table.dropped.load(std::memory_order_relaxed)) return Outcome::dropped;
+      table.find_many(items_.subspan(begin, end - begin), olds.subspan(begin, end - begin));
+      begin = end;
+    }
+    return Outcome::done;
+  }
+
   void note_written(TableBase& table, std::uint64_t key) { state_.wrote(table, key); }
   void note_written(TableBase& table, const std::string& key) { state_.wrote(table, Bytes(key)); }
 

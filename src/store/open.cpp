@@ -306,10 +306,10 @@ Outcome State::admit() const {
   return base::thread_slot() == base::kNoSlot ? Outcome::too_many_threads : Outcome::done;
 }
 
-Outcome State::reserve(std::size_t bytes, Offset& at) {
+Outcome State::reserve(std::size_t bytes, Offset& at, Offset* next) {
   bool tidied = false;
   bool waited = false;
-  while ((at = space_->reserve(bytes)) == 0) {
+  while ((at = space_->reserve(bytes, next)) == 0) {
     if (!tidied) {
       // What waits for nothing but somebody who looks: two grace periods.
       tidied = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <new>
+#include <vector>
 
 #include "store/state.hpp"
 
@@ -71,6 +72,18 @@ Outcome TableOf<K>::for_each_value(const std::function<void(Word, bool)>& visit)
     visit(entry.value, read(entry.value, K(entry.key), value) == Outcome::done);
     return true;
   });
+}
+
+template <class K>
+void TableOf<K>::find_many(std::span<const BatchItem* const> items,
+                           std::span<Lookup> answers) const {
+  std::vector<K> keys;
+  keys.reserve(items.size());
+  for (const BatchItem* const item : items) keys.push_back(std::get<Owned>(item->key));
+  const bool all_short =
+      std::ranges::none_of(items, [this](const BatchItem* item) { return too_long(item->key); });
+  if (all_short) return tree_->find_many(keys, answers);
+  for (std::size_t i = 0; i < keys.size(); ++i) answers[i] = tree_->find(keys[i]);
 }
 
 template class TableOf<Bytes>;

@@ -52,6 +52,7 @@ class alignas(pmem::kLine) Latch {
 using LatchGuard = std::lock_guard<Latch>;
 
 using OwnedAny = std::variant<std::uint64_t, std::string>;
+struct BatchItem;
 
 class TableBase {
  public:
@@ -68,7 +69,9 @@ class TableBase {
   // --- Of one key, for batches and backups ---
   [[nodiscard]] virtual std::uint64_t hash(const OwnedAny& key) const = 0;
   [[nodiscard]] virtual bool too_long(const OwnedAny& key) const = 0;
-  virtual Lookup find(const OwnedAny& key) const = 0;
+  // Of each item, whose table this is.
+  virtual void find_many(std::span<const BatchItem* const> items,
+                         std::span<Lookup> answers) const = 0;
   virtual Outcome write(const OwnedAny& key, Word word, detail::Write what) = 0;
 
   State& state;
@@ -125,7 +128,7 @@ class TableOf final : public TableBase {
     return hash_of(seed, K(std::get<Owned>(key)));
   }
   [[nodiscard]] bool too_long(const OwnedAny& key) const override;
-  Lookup find(const OwnedAny& key) const override { return tree_->find(K(std::get<Owned>(key))); }
+  void find_many(std::span<const BatchItem* const> items, std::span<Lookup> answers) const override;
   Outcome write(const OwnedAny& key, Word word, detail::Write what) override {
     try {
       return tree_->write(K(std::get<Owned>(key)), word, what);
@@ -193,7 +196,8 @@ class State : public std::enable_shared_from_this<State> {
     return latches_[hash >> (64 - base::kKeyStripeBits)];
   }
   // Memory for a record; waits for what is about to be free, once. Not within a hold or a pin.
-  Outcome reserve(std::size_t bytes, Offset& at);
+  // `next`: as Space::reserve().
+  Outcome reserve(std::size_t bytes, Offset& at, Offset* next = nullptr);
   // T2. False: out of memory.
   [[nodiscard]] bool note(Offset at, std::size_t bytes);
   // No state after this moment's epoch names it (T3).

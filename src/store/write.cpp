@@ -1,4 +1,5 @@
 // Writes of one key: S1 to S3 of README.md.
+#include <algorithm>
 #include <new>
 
 #include "store/state.hpp"
@@ -6,6 +7,10 @@
 namespace everleaf::store {
 
 using detail::Write;
+
+namespace {
+constexpr std::size_t kAhead = 4 * pmem::kLine;  // of the next record
+}
 
 Fresh::~Fresh() {
   if (record_.at != 0) state_.space().free(record_.at);
@@ -15,15 +20,22 @@ Fresh::~Fresh() {
 // write.
 Outcome Fresh::make(std::uint64_t hash, Bytes value, bool fence) {
   Record record{0, value.size()};
-  if (const Outcome outcome = state_.reserve(record.bytes(), record.at); outcome != Outcome::done) {
+  Offset next = 0;
+  if (const Outcome outcome = state_.reserve(record.bytes(), record.at, &next);
+      outcome != Outcome::done) {
     return outcome;
   }
   record_ = record;
   pmem::Medium& medium = state_.medium();
   auto* const at = medium.at<Word>(record.at);
-  // The next record of this size often follows: its lines are here when it comes.
-  __builtin_prefetch(medium.at(record.at + record.bytes()), 1);
-  __builtin_prefetch(medium.at(record.at + record.bytes() + pmem::kLine), 1);
+  // The lines of the next record of this size are here when it comes: whatever locks something
+  // waits for the stores before it.
+  if (next != 0) {
+    const std::size_t ahead = std::min(record.bytes(), kAhead);
+    for (std::size_t line = 0; line < ahead + pmem::kLine; line += pmem::kLine) {
+      __builtin_prefetch(medium.at(next + std::min(line, ahead - 1)), 1);
+    }
+  }
   *at = checksum_of(hash, value);
   if (!value.empty()) std::memcpy(at + 1, value.data(), value.size());
   medium.count_written(record.bytes());
@@ -67,29 +79,25 @@ Outcome TableOf<K>::put(K key, Bytes value, Rule rule) {
 template <class K>
 Outcome TableOf<K>::put_latched(K key, Fresh& fresh, Rule rule) {
   if (dropped.load(std::memory_order_relaxed)) return Outcome::dropped;
-  if (rule != Rule::update) {
-    const Outcome inserted = tree_->write(key, fresh.word(), Write::insert);
-    if (inserted != Outcome::exists || rule == Rule::insert) {
-      fresh.settle(inserted);
-      if (inserted == Outcome::done) state.wrote(*this, key);
-      return inserted;
-    }
+  std::optional<Word> old;
+  Outcome written = Outcome::done;
+  if (rule == Rule::insert) {
+    written = tree_->write(key, fresh.word(), Write::insert);
+  } else {
+    const Write what = rule == Rule::update ? Write::update : Write::upsert;
+    written = tree_->exchange(key, fresh.word(), what, old);
   }
-  const Lookup old = tree_->find(key);
-  if (!old) return old.outcome;
-  const Outcome updated = fresh.settle(tree_->write(key, fresh.word(), Write::update));
-  if (updated != Outcome::done) return updated;
-  state.retire(*old);
+  if (fresh.settle(written) != Outcome::done) return written;
+  if (old) state.retire(*old);
   state.wrote(*this, key);
-  return updated;
+  return written;
 }
 
 template <class K>
 Outcome TableOf<K>::erase_latched(K key) {
   if (dropped.load(std::memory_order_relaxed)) return Outcome::dropped;
-  const Lookup old = tree_->find(key);
-  if (!old) return old.outcome;
-  const Outcome removed = tree_->write(key, 0, Write::remove);
+  std::optional<Word> old;
+  const Outcome removed = tree_->exchange(key, 0, Write::remove, old);
   if (removed != Outcome::done) return removed;
   state.retire(*old);
   state.wrote(*this, key);

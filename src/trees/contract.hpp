@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,21 @@ class Tree {
   virtual ~Tree() = default;
 
   virtual Outcome write(K key, std::uint64_t value, Write what) = 0;  // remove: no value
+  // The same, but for insert, and the value that was there before, if it is done. Nobody else may
+  // write the key meanwhile. A tree that does not know it from its own search is asked before.
+  virtual Outcome exchange(K key, std::uint64_t value, Write what,
+                           std::optional<std::uint64_t>& old) {
+    old.reset();
+    if (what == Write::upsert) {
+      const Outcome inserted = write(key, value, Write::insert);
+      if (inserted != Outcome::exists) return inserted;
+      what = Write::update;
+    }
+    const Lookup is = find(key);
+    if (!is) return is.outcome;
+    old = *is;
+    return write(key, value, what);
+  }
   // Strictly ascending; whole to other threads if TreeInfo::whole_batches says so.
   virtual Outcome insert_all(std::span<const Entry<K>> entries) {
     for (const Entry<K>& entry : entries) {

@@ -51,6 +51,8 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Result<void> open();
 
   Outcome write(Key key, std::uint64_t value, Write what) override;
+  Outcome exchange(Key key, std::uint64_t value, Write what,
+                   std::optional<std::uint64_t>& old) override;
   Lookup find(Key key) const override;
   void find_many(std::span<const Key> keys, std::span<Lookup> answers) const override;
   Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
@@ -100,7 +102,8 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
     Insertion(epoch::Space& space, std::size_t limit) : block(space), most(limit) {}
     Block block;  // the key record
     Word word = 0;
-    const std::size_t most;  // entries that a leaf takes
+    const std::size_t most;                 // entries that a leaf takes
+    std::optional<std::uint64_t> old = {};  // the value that was replaced or removed
   };
 
   // --- tree.cpp ---
@@ -125,7 +128,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   class Search;
 
   // --- write.cpp ---
-  Outcome put(Key key, std::uint64_t value, Write what, std::size_t most);
+  Outcome put(Key key, std::uint64_t value, Write what, Insertion& insertion);
   Attempt attempt(Key key, std::uint64_t value, Write what, Insertion& insertion);
   Attempt change(Section& section, const Leaf& leaf, const Hit& hit, const Probe& probe,
                  std::uint64_t value, Write what, Insertion& insertion);

@@ -31,20 +31,33 @@ Outcome BdTree<Keys>::write(Key key, std::uint64_t value, Write what) {
   if (const Outcome admitted = c_.admit(what, Keys::too_long(key)); admitted != Outcome::done) {
     return admitted;
   }
-  return put(key, value, what, kMaxSlots);
+  Insertion insertion(space_, kMaxSlots);
+  return put(key, value, what, insertion);
 }
 
 template <class Keys>
-Outcome BdTree<Keys>::put(Key key, std::uint64_t value, Write what, std::size_t most) {
+Outcome BdTree<Keys>::exchange(Key key, std::uint64_t value, Write what,
+                               std::optional<std::uint64_t>& old) {
+  old.reset();
+  if (const Outcome admitted = c_.admit(what, Keys::too_long(key)); admitted != Outcome::done) {
+    return admitted;
+  }
+  Insertion insertion(space_, kMaxSlots);
+  const Outcome outcome = put(key, value, what, insertion);
+  old = insertion.old;
+  return outcome;
+}
+
+template <class Keys>
+Outcome BdTree<Keys>::put(Key key, std::uint64_t value, Write what, Insertion& insertion) {
   try {
-    Insertion insertion(space_, most);
     bool tried = false;
     while (true) {
       Attempt is = attempt(key, value, what, insertion);
       while (is.next == Next::split || is.next == Next::unlink) {
         const Next wanted = is.next;
         const Outcome outcome = is.outcome;
-        is = wanted == Next::split ? split(key, most) : unlink_or_leave(key);
+        is = wanted == Next::split ? split(key, insertion.most) : unlink_or_leave(key);
         if (is.next == Next::again) is = {wanted, outcome};
         // The key is gone whatever becomes of its leaf.
         if (is.next == Next::done && wanted == Next::unlink) return outcome;
@@ -202,6 +215,7 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::attempt(Key key, std::uint64_t valu
     const bool ours = place.lock->unchanged(place.version);
     return ours && damaged(here) ? answer(Outcome::corrupt) : Attempt{Next::again};
   }
+  if (hit.found) insertion.old = hit.value;
   return change(section, here, hit, probe, value, what, insertion);
 }
 
@@ -272,7 +286,8 @@ Outcome BdTree<Keys>::bulk_load(std::span<const everleaf::Entry<Key>> entries, d
       static_cast<std::size_t>(std::clamp(fill, 0.1, 1.0) * static_cast<double>(slots));
   const std::size_t most = wanted >= slots ? kMaxSlots : std::max<std::size_t>(wanted, 2);
   for (const auto& entry : entries) {
-    const Outcome outcome = put(entry.key, entry.value, Write::insert, most);
+    Insertion insertion(space_, most);
+    const Outcome outcome = put(entry.key, entry.value, Write::insert, insertion);
     if (outcome != Outcome::done) return outcome;
   }
   return Outcome::done;
