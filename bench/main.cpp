@@ -35,6 +35,24 @@ void declare_store_options(CLI::App& app, Arguments& arguments) {
                  "With --store: bytes of a value, 8 to 1048576; default: 100");
 }
 
+void declare_where(CLI::App& app, Arguments& arguments) {
+  app.add_option("--domain", arguments.domain,
+                 "volatile, process, cache, memory or disk; default: what the directory gives");
+  app.add_flag("--emulate", arguments.emulate, "Allow a domain that the directory does not give");
+  app.add_option("--pages", arguments.pages,
+                 "small: 4 KiB for all; huge: 2 MiB for pools on tmpfs and in memory, and for the "
+                 "maps; own: as each comes, pools with huge pages and maps with what malloc takes")
+      ->check(CLI::IsMember({"small", "huge", "own"}))
+      ->capture_default_str();
+  app.add_option("--epoch", arguments.epoch,
+                 "Buffered trees: length of an epoch, 1us to 10s, for example 5ms; 0: only sync "
+                 "steps; default: 50ms");
+  app.add_option(
+      "--dir", arguments.dir,
+      "Where the pools and stores go, removed afterwards; default: /dev/shm, else the system's "
+      "temporary directory");
+}
+
 void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option(
       "--index", arguments.index,
@@ -66,21 +84,6 @@ void declare_options(CLI::App& app, Arguments& arguments) {
                  "uniform, zipf:T, latest:T, ascending, descending or hotspot:R:O (O % of the "
                  "operations go to R % of the records), for what has none by its name")
       ->capture_default_str();
-  app.add_option("--domain", arguments.domain,
-                 "volatile, process, cache, memory or disk; default: what the directory gives");
-  app.add_flag("--emulate", arguments.emulate, "Allow a domain that the directory does not give");
-  app.add_option("--pages", arguments.pages,
-                 "small: 4 KiB for all; huge: 2 MiB for pools on tmpfs and in memory, and for the "
-                 "maps; own: as each comes, pools with huge pages and maps with what malloc takes")
-      ->check(CLI::IsMember({"small", "huge", "own"}))
-      ->capture_default_str();
-  app.add_option("--epoch", arguments.epoch,
-                 "Buffered trees: length of an epoch, 1us to 10s, for example 5ms; 0: only sync "
-                 "steps; default: 50ms");
-  app.add_option(
-      "--dir", arguments.dir,
-      "Where the pools and stores go, removed afterwards; default: /dev/shm, else the system's "
-      "temporary directory");
   app.add_option("--repeat", arguments.repeat, "Rounds, each with new indexes")
       ->capture_default_str();
   app.add_option("--json", arguments.json, "Write the rows to this file, too");
@@ -165,6 +168,7 @@ int run_program(int argc, char** argv) {
   CLI::App app("Measures persistent trees and volatile rivals side by side.", "everleaf-bench");
   Arguments arguments;
   declare_options(app, arguments);
+  declare_where(app, arguments);
   declare_store_options(app, arguments);
   try {
     app.parse(argc, argv);
