@@ -1,6 +1,7 @@
 #include "pmem/file.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <set>
@@ -18,6 +19,7 @@ namespace everleaf::pmem {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kStatBlock = 512;
 
 Code code_of(int error) {
   switch (error) {
@@ -138,7 +140,6 @@ Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t 
 Result<void> fill_holes(const Descriptor& file, std::uint64_t bytes, bool exact) {
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) return std::unexpected(system_error("cannot stat", errno));
-  constexpr std::uint64_t kStatBlock = 512;
   const std::uint64_t backed = static_cast<std::uint64_t>(info.st_blocks) * kStatBlock;
   if (backed >= bytes) {
     // On disks the count includes metadata, so there may be small holes all the same. Asking costs
@@ -166,6 +167,32 @@ Result<std::uint64_t> size_of(const Descriptor& file) {
   return static_cast<std::uint64_t>(info.st_size);
 }
 
+bool has_holes(const Descriptor& file) {
+  struct stat info {};
+  return ::fstat(file.get(), &info) == 0 &&
+         static_cast<std::uint64_t>(info.st_blocks) * kStatBlock <
+             static_cast<std::uint64_t>(info.st_size);
+}
+
+bool only_zeros_from(const Descriptor& file, std::uint64_t from) {
+  std::array<std::byte, 1 << 16> piece;
+  while (true) {
+    const off_t data = ::lseek(file.get(), static_cast<off_t>(from), SEEK_DATA);
+    if (data < 0) return errno == ENXIO;  // nothing but a hole
+    const ssize_t n = ::pread(file.get(), piece.data(), piece.size(), data);
+    if (n <= 0) return n == 0;
+    const auto end = piece.begin() + n;
+    if (std::any_of(piece.begin(), end, [](std::byte b) { return b != std::byte{0}; })) {
+      return false;
+    }
+    from = static_cast<std::uint64_t>(data + n);
+  }
+}
+
+bool cut(const Descriptor& file, std::uint64_t bytes) {
+  return ::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0;
+}
+
 Result<void> sync_directory(const std::filesystem::path& file) {
   std::filesystem::path parent = file.parent_path();
   if (parent.empty()) parent = ".";
@@ -178,25 +205,24 @@ Result<void> sync_directory(const std::filesystem::path& file) {
 }
 
 Result<Mapping> Mapping::map(int file, std::uint64_t bytes, int flags) {
-  constexpr int kAccess = PROT_READ | PROT_WRITE;
-  // The kernel aligns for some file systems alone. So: a range that holds an aligned one.
-  const std::uint64_t room = (bytes + 2 * kHugePage - 1) / kHugePage * kHugePage;
-  void* const range =
+  const auto map_at = [&](std::byte* base, int more) {
+    return ::mmap(base, bytes, PROT_READ | PROT_WRITE, flags | more, file, 0);
+  };
+  // The kernel aligns for some file systems alone. So: where there is room for an aligned range.
+  const std::uint64_t room = bytes + kHugePage;
+  void* base = MAP_FAILED;
+  void* const free =
       ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (range == MAP_FAILED) return failed_mapping(errno);
-  auto* const start = static_cast<std::byte*>(range);
-  std::byte* const base =
-      start + (kHugePage - reinterpret_cast<std::uintptr_t>(range) % kHugePage) % kHugePage;
-  if (::mmap(base, bytes, kAccess, flags | MAP_FIXED, file, 0) == MAP_FAILED) {
-    const int error = errno;
-    ::munmap(range, room);
-    return failed_mapping(error);
+  if (free != MAP_FAILED) {
+    ::munmap(free, room);
+    const std::uint64_t before =
+        (kHugePage - reinterpret_cast<std::uintptr_t>(free) % kHugePage) % kHugePage;
+    base = map_at(static_cast<std::byte*>(free) + before, MAP_FIXED_NOREPLACE);
   }
-  const auto before = static_cast<std::uint64_t>(base - start);
-  const std::uint64_t end = (before + bytes + kPage - 1) / kPage * kPage;
-  if (before != 0) ::munmap(start, before);
-  ::munmap(start + end, room - end);
-  return Mapping(base, bytes);
+  // Another thread may have been faster.
+  if (base == MAP_FAILED) base = map_at(nullptr, 0);
+  if (base == MAP_FAILED) return failed_mapping(errno);
+  return Mapping(static_cast<std::byte*>(base), bytes);
 }
 
 Result<Mapping> Mapping::shared(const Descriptor& file, std::uint64_t bytes, bool synchronous) {
@@ -211,7 +237,7 @@ Result<Mapping> Mapping::copy(const Descriptor& file, std::uint64_t bytes) {
 Result<Mapping> Mapping::anonymous(std::uint64_t bytes, bool huge) {
   auto mapping = map(-1, bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
   // A wish: without it everything works, slower.
-  if (mapping && huge) ::madvise(mapping->base(), bytes, MADV_HUGEPAGE);
+  if (mapping) ::madvise(mapping->base(), bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   return mapping;
 }
 
@@ -221,7 +247,7 @@ bool Mapping::back_with_huge_page(const Descriptor& file, std::uint64_t at) cons
 #else
   constexpr int kCollapse = 25;  // headers before Linux 6.1
 #endif
-  // A range without any page is none to it, and the file must reach to the end of it.
+  // The kernel wants one page at least to be there, and the file to reach the end of the range.
   return reserve_blocks(file, at + kHugePage - kPage, at + kHugePage) == 0 &&
          ::madvise(base_ + at, kHugePage, kCollapse) == 0;
 }

@@ -52,6 +52,12 @@ inline constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 Result<void> fill_holes(const Descriptor& file, std::uint64_t bytes, bool exact);
 
 Result<std::uint64_t> size_of(const Descriptor& file);
+// Whether less is backed than its size.
+[[nodiscard]] bool has_holes(const Descriptor& file);
+// Whether everything from there on reads as zero; takes no storage for holes. False: also unknown.
+[[nodiscard]] bool only_zeros_from(const Descriptor& file, std::uint64_t from);
+// What is behind the first `bytes` goes.
+[[nodiscard]] bool cut(const Descriptor& file, std::uint64_t bytes);
 
 // Makes the entry of a new file durable.
 Result<void> sync_directory(const std::filesystem::path& file);
@@ -78,8 +84,8 @@ class Mapping {
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
-  // Of the tmpfs file that is mapped: new storage for [at, at + kHugePage), nothing of which has
-  // any, as one page. False: the kernel does not do it; some of the range may have storage then.
+  // Of the tmpfs file that is mapped: storage for [at, at + kHugePage) as one page. False: the
+  // kernel does not do it; the file may end behind the range then, with a hole in it.
   [[nodiscard]] bool back_with_huge_page(const Descriptor& file, std::uint64_t at) const;
 
  private:

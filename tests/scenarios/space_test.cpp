@@ -1,6 +1,11 @@
 // Out of space is a refusal that changes nothing: at the k-th allocation for every k, and in a pool
 // whose size is capped.
+#include <csignal>
+
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "support.hpp"
 #include "trees/pool_state.hpp"
@@ -155,7 +160,7 @@ TEST(HugePages, APoolWithThemIsBackedAndOpensWithout) {
       EXPECT_EQ(unsound(pool), "");
     };
     with_index(huge, [&](Index<std::uint64_t> index) {
-      while (std::filesystem::file_size(scratch / "pool") < kMostBytes / 2) {
+      while (std::filesystem::file_size(scratch / "pool") < kMostBytes / 5) {
         ASSERT_EQ(index.insert(keys, ~keys), Outcome::done);
         ++keys;
       }
@@ -169,18 +174,70 @@ TEST(HugePages, APoolWithThemIsBackedAndOpensWithout) {
   }
 }
 
-// What a growth that was refused has taken is no part of the pool, and the next growth takes it.
-TEST(HugePages, ACappedPoolIsNotLargerThanItsCap) {
+// The file of a process cannot get larger than a limit, as if the disk were full there.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &now);
+  }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+  ~FileLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  void (*handler_)(int);
+  rlimit before_{};
+};
+
+// It took all that the disk had left, and left a hole that the next open could not fill.
+TEST(HugePages, ARefusedGrowthTakesNothing) {
   const Scratch scratch;
-  PoolOptions options = small_pool();
-  options.max_bytes = (std::uint64_t{7} << 20) + 4096;
-  Pool pool = Pool::open(scratch / "pool", options).value();
-  auto index = pool.index<std::uint64_t>("index", "wbtree").value();
+  const auto file = scratch / "pool";
+  const PoolOptions options = small_pool();
   std::uint64_t keys = 0;
-  while (index.insert(keys, ~keys) == Outcome::done) ++keys;
-  EXPECT_LE(std::filesystem::file_size(scratch / "pool"), options.max_bytes);
-  EXPECT_GT(keys, 100'000U);
-  EXPECT_EQ(unsound(pool), "");
+  {
+    // Growth by an eighth passes the limit: whole huge pages are below it, and a part of one.
+    const FileLimit limit((std::uint64_t{21} << 20) + 3 * 4096);
+    Pool pool = Pool::open(file, options).value();
+    auto index = pool.index<std::uint64_t>("index", "wbtree").value();
+    while (index.insert(keys, ~keys) == Outcome::done) ++keys;
+    EXPECT_EQ(std::filesystem::file_size(file), pool.info().file_bytes);
+  }
+  Pool pool = Pool::open(file, options).value();
+  auto index = pool.index<std::uint64_t>("index", "wbtree").value();
+  for (std::uint64_t key = 0; key < keys; ++key) ASSERT_EQ(*index.find(key), ~key);
+  EXPECT_EQ(index.insert(keys, 0), Outcome::done);
+}
+
+// As whoever is killed between the two steps leaves it: the file ends with a huge page, of which
+// the last 4 KiB are there.
+TEST(HugePages, AHoleOfAKilledGrowthIsDroppedAndDataIsNot) {
+  constexpr off_t kMore = off_t{2} << 20;
+  const Scratch scratch;
+  const auto file = scratch / "pool";
+  const PoolOptions options = small_pool();
+  const auto open = [&] {
+    Pool pool = Pool::open(file, options).value();
+    auto index = pool.index<std::uint64_t>("index", "wbtree").value();
+    for (std::uint64_t key = 0; key < 1000; ++key) EXPECT_EQ(index.upsert(key, key), Outcome::done);
+  };
+  open();
+  const auto size = std::filesystem::file_size(file);
+  const auto end = static_cast<off_t>(size) + kMore;
+  const int fd = ::open(file.c_str(), O_RDWR);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(::posix_fallocate(fd, end - 4096, 4096), 0);
+  open();
+  EXPECT_EQ(std::filesystem::file_size(file), size);
+  ASSERT_EQ(::pwrite(fd, "x", 1, end - 1), 1);
+  open();
+  EXPECT_EQ(std::filesystem::file_size(file), static_cast<std::uintmax_t>(end));
+  ::close(fd);
 }
 
 }  // namespace
