@@ -8,10 +8,12 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "failure.hpp"
@@ -135,16 +137,31 @@ void hand_over_to_split(char** argv) {
                 fmt::format("--split: cannot run {}: {}", program.string(), std::strerror(errno)));
 }
 
+// The entries of GLIBC_TUNABLES but those that decide about malloc's huge pages.
+std::string other_tunables() {
+  const char* const set = std::getenv("GLIBC_TUNABLES");
+  std::string others;
+  std::istringstream entries(set == nullptr ? "" : set);
+  for (std::string entry; std::getline(entries, entry, ':');) {
+    if (!entry.starts_with("glibc.malloc.hugetlb=")) others += entry + ":";
+  }
+  return others;
+}
+
 // glibc decides at the start whether malloc asks for huge pages.
 void ask_malloc_for_huge_pages(char** argv) {
-  constexpr const char* kName = "GLIBC_TUNABLES";
-  const std::string wanted = "glibc.malloc.hugetlb=1";
-  const char* const set = std::getenv(kName);
-  const std::string before = set == nullptr ? "" : set;
-  if (before.find("glibc.malloc.hugetlb=") != std::string::npos) return;
-  ::setenv(kName, (before.empty() ? wanted : before + ":" + wanted).c_str(), 1);
+  const std::string wanted = other_tunables() + "glibc.malloc.hugetlb=1";
+  const char* const set = std::getenv("GLIBC_TUNABLES");
+  if (set != nullptr && wanted == set) return;
+  ::setenv("GLIBC_TUNABLES", wanted.c_str(), 1);
   ::execv("/proc/self/exe", argv);
   throw Failure(kExitIo, fmt::format("--pages huge: cannot start again: {}", std::strerror(errno)));
+}
+
+void choose_pages(const std::string& pages, char** argv) {
+  if (pages == "huge") ask_malloc_for_huge_pages(argv);
+  // Inner nodes of the trees, and what malloc takes where huge pages are `always`.
+  if (pages == "small") (void)::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 }
 
 void measure(const Arguments& arguments) {
@@ -173,7 +190,7 @@ int run_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (arguments.split && !split_so_far()) hand_over_to_split(argv);
-    if (arguments.pages == "huge") ask_malloc_for_huge_pages(argv);
+    choose_pages(arguments.pages, argv);
     measure(arguments);
     // Whoever started this program shall see why it ended.
     if (Interrupt::asked()) {

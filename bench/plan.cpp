@@ -401,7 +401,7 @@ PoolOptions pool_options(const Plan& plan, Mode mode) {
   options.domain = plan.domain;
   options.emulate = plan.emulate;
   options.epoch_length = plan.epoch;
-  options.huge_pages = plan.huge_pages;
+  options.huge_pages = plan.pages != "small";
   return options;
 }
 
@@ -426,7 +426,7 @@ Plan make_plan(const Arguments& arguments) {
     }
   }
   plan.emulate = arguments.emulate;
-  plan.huge_pages = arguments.pages != "small";
+  plan.pages = arguments.pages;
   plan.epoch = choose_epoch(arguments.epoch);
   plan.dir = choose_dir(arguments.dir);
   plan.repeat = static_cast<unsigned>(arguments.repeat);

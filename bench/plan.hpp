@@ -182,7 +182,7 @@ struct Plan {
   Distribution distribution;
   std::optional<Domain> domain;  // nullopt: what the library detects
   bool emulate = false;
-  bool huge_pages = false;                                      // of pools
+  std::string pages = "small";
   std::chrono::nanoseconds epoch = PoolOptions{}.epoch_length;  // of buffered trees
   std::filesystem::path dir;
   unsigned repeat = 1;

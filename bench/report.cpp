@@ -179,6 +179,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["keys"] = plan.keys_text;
   json["scan_length"] = plan.scan_length;
   json["batch"] = plan.batch;
+  json["pages"] = plan.pages;
   json["store"] = plan.store;
   json["value_bytes"] = plan.value_bytes;
   json["seed"] = plan.seed;

@@ -49,7 +49,8 @@ struct PoolOptions {
   std::chrono::nanoseconds epoch_length = std::chrono::milliseconds(50);
   std::uint64_t max_bytes = 0;  // cap on the file's size; 0: as far as the disk goes, at most 1 TiB
   // On tmpfs and in anonymous memory: pages of 2 MiB where the system gives them, whatever the
-  // mount says (Linux 6.1). What has them keeps them, whoever opens it.
+  // mount says (Linux 6.1). What has them keeps them, whoever opens it. They are cleared as the
+  // pool grows, 32 MiB in 6 to 110 ms (measured), and not page by page later.
   bool huge_pages = true;
 };
 
@@ -123,7 +124,7 @@ class Pool {
   [[nodiscard]] static Result<Pool> open(const std::filesystem::path& path,
                                          const PoolOptions& options = {});
 
-  // Anonymous memory, gone with the last handle; huge pages where the system gives them.
+  // Anonymous memory, gone with the last handle.
   [[nodiscard]] static Result<Pool> anonymous(const PoolOptions& options = {});
 
   // Opens the index `name`, or creates it as `spec` says ("wbtree", "wbtree:node=1024", ...).

@@ -1,5 +1,6 @@
 // Blocks of one size in DRAM for the nodes of an index: packed into chunks of huge pages where the
-// kernel gives them, so that a descent misses the TLB in the leaf alone.
+// kernel gives them, so that a descent of a large tree misses the TLB in the leaf
+// alone.
 //
 // Thread safety: allocate() and free() from any thread.
 #pragma once
