@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test python soak bench crash mutants lint format install
+.PHONY: help demo test python soak bench crash mutants fuzz lint format install
 
 # Compilers at once.
 JOBS ?= $(shell nproc)
@@ -12,6 +12,8 @@ BENCH_ARGS ?= --records 1000000
 CRASH_BUDGET ?= 600
 # Seconds of `make soak`; a round that has begun is finished.
 SOAK_BUDGET ?= 600
+# Seconds of each target of `make fuzz`.
+FUZZ_SECONDS ?= 120
 CTEST := ctest -j $(JOBS) --output-on-failure --no-tests=error
 
 help: ## Show the targets
@@ -87,6 +89,17 @@ mutants: ## Would the crash checker notice? Drop every flush and fence; plant kn
 	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
 	@build/release/crash/everleaf-crash --planted --budget 15
 	@build/release/crash/everleaf-crash --mutate --budget 300
+
+fuzz: ## Feed pools, files and calls that a fuzzer makes up (FUZZ_SECONDS=120 for each target)
+	@scripts/bootstrap build fuzz
+	@cmake --preset fuzz
+	@cmake --build --preset fuzz -j $(JOBS)
+	@for target in pool operations load; do \
+	  mkdir -p build/fuzz/found/$$target; \
+	  build/fuzz/fuzz/everleaf-fuzz-$$target -max_total_time=$(FUZZ_SECONDS) -timeout=30 \
+	    -max_len=4096 -print_final_stats=1 -artifact_prefix=build/fuzz/found/ \
+	    build/fuzz/found/$$target fuzz/corpus/$$target; \
+	done
 
 lint: ## Check the format and the rules of the house
 	@scripts/bootstrap lint
