@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <system_error>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -33,6 +34,15 @@ class File {
  private:
   int fd_;
 };
+
+// A path for a moment, in memory where the system has that: on a disk each write would wait.
+inline std::filesystem::path scratch(const std::string& name) {
+  std::error_code ignored;
+  const std::filesystem::path memory = "/dev/shm";
+  const bool there = std::filesystem::is_directory(memory, ignored);
+  return (there ? memory : std::filesystem::temp_directory_path()) /
+         (name + std::to_string(::getpid()));
+}
 
 // Small decisions out of the fuzzer's bytes; zeros when they are used up.
 class Choices {

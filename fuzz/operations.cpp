@@ -47,8 +47,7 @@ class Session {
     static std::map<bool, std::vector<std::uint8_t>> made;
     auto& bytes = made[buffered_];
     if (bytes.empty()) {
-      const auto path =
-          std::filesystem::temp_directory_path() / ("everleaf-fuzz-" + std::to_string(::getpid()));
+      const auto path = fuzz::scratch("everleaf-fuzz-");
       StoreOptions options;
       options.pool.mode = Mode::create;
       options.durability = tree.durability;

@@ -38,8 +38,7 @@ const std::vector<std::uint8_t>& whole_pool(std::size_t tree, bool closed) {
   static std::map<std::pair<std::size_t, bool>, std::vector<std::uint8_t>> made;
   auto& bytes = made[{tree, closed}];
   if (!bytes.empty()) return bytes;
-  const auto path =
-      std::filesystem::temp_directory_path() / ("everleaf-fuzz-" + std::to_string(::getpid()));
+  const auto path = fuzz::scratch("everleaf-fuzz-");
   StoreOptions options;
   options.pool.mode = Mode::create;
   options.pool.epoch_length = {};
@@ -201,8 +200,7 @@ void use(const std::filesystem::path& path, Mode mode, bool damaged) {
 }
 
 void repair(const std::filesystem::path& path) {
-  const auto to =
-      std::filesystem::temp_directory_path() / ("everleaf-fuzz-new-" + std::to_string(::getpid()));
+  const auto to = fuzz::scratch("everleaf-fuzz-new-");
   std::filesystem::remove(to);
   if (const auto report = Store::repair(path, to)) {
     StoreOptions options;
