@@ -211,6 +211,31 @@ void report_failure(Config config, Origin origin, Failure failure, double second
   print_failure(config, origin, failure);
 }
 
+// One line of a terminal, while this lives.
+class Progress {
+ public:
+  Progress() = default;
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() {
+    if (terminal_) fmt::print(stderr, "\r\033[K");
+  }
+  // What the row has, and what is under way.
+  void show(const Row& row, std::uint64_t points, std::uint64_t executions) const {
+    if (!terminal_) return;
+    const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
+    executions += row.sum.executions;
+    fmt::print(stderr,
+               "\r{} {}: {} crash points, {} executions, {:.0f} a second, {} failures\033[K",
+               row.index, everleaf::to_string(row.keys), row.sum.crash_points + points, executions,
+               static_cast<double>(executions) / std::max(seconds, 1e-3), row.failures);
+  }
+
+ private:
+  const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  const Clock::time_point begun_ = Clock::now();
+};
+
 // The last operation of a sequence; those before it are the last ones of others. 1: a failure.
 std::uint64_t compare(Config config, const Origin& origin, std::uint64_t& points) {
   constexpr std::uint64_t kMostImages = 300;
@@ -226,8 +251,7 @@ std::uint64_t compare(Config config, const Origin& origin, std::uint64_t& points
 // Workloads until the time is up; each of another seed, so of another shape.
 Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time_point until) {
   Row row{spec, keys, {}, 0, 0, 0, 0};
-  const bool terminal = ::isatty(STDERR_FILENO) == 1;
-  std::vector<Op> sequence;
+  const Progress progress;
   for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || !is_late(until)); ++n) {
     Config config = base_config(a, spec, keys);
     Origin origin{{a.ops, a.seed + n, 0, std::nullopt, is_buffered(spec)}, {}};
@@ -243,15 +267,9 @@ Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time
     }
     for (std::size_t i = 0; i < config.ops.size(); ++i) origin.kept.push_back(i);
     config.line = replay_line(config, origin, {});
-    if (terminal) {
-      config.progress = [&](std::uint64_t points, std::uint64_t executions) {
-        if ((points & 31) == 0) {
-          fmt::print(stderr, "\r{} {}: {} crash points, {} executions ", spec,
-                     everleaf::to_string(keys), row.sum.crash_points + points,
-                     row.sum.executions + executions);
-        }
-      };
-    }
+    config.progress = [&](std::uint64_t points, std::uint64_t executions) {
+      if ((points & 31) == 0) progress.show(row, points, executions);
+    };
     const Report report = run(config);
     add(row.sum, report);
     ++row.workloads;
@@ -268,7 +286,6 @@ Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time
     }
     if (a.record_only) break;
   }
-  if (terminal) fmt::print(stderr, "\r\033[K");
   return row;
 }
 
@@ -290,6 +307,7 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
                   Clock::time_point until) {
   constexpr std::chrono::milliseconds kMostPerProgram{500};
   Row row{spec, keys, {}, 0, 0, 0, 0};
+  const Progress progress;
   const auto begun = Clock::now();
   for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || !is_late(until)); ++n) {
     ConcurrentConfig config;
@@ -319,6 +337,7 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
       ++row.failures;
       print_failure(config, report);
     }
+    progress.show(row, 0, 0);
     if (!a.program.empty()) break;
   }
   row.sum.seconds = std::chrono::duration<double>(Clock::now() - begun).count();

@@ -236,11 +236,14 @@ Outcome LodgeTree<Keys>::add_chunk(std::size_t place) {
   log_.prepare(block.at());
   auto* const words = c_.medium.template at<Word>(block.at());
   for (std::size_t i = 0; i < options_.log / sizeof(Word); ++i) c_.medium.store(words + i, 0, 0);
+  // crash: flush stays: what lay there before fits no record's checksum, but only all but surely
   c_.medium.flush(words, options_.log);
+  // crash: fence stays: as the flush
   if (!c_.medium.fence()) return Outcome::io_error;  // P8
   Word* const named = c_.medium.template at<Word>(root_block() + kDirectoryAt) + place;
   c_.medium.store(named, block.at());
   c_.medium.flush(named, sizeof(Word));
+  // crash: fence stays: this thread's record has one, too; no program gives another the chunk
   if (!c_.medium.fence()) return Outcome::io_error;  // P8
   log_.add();
   block.keep();
