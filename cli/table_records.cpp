@@ -14,8 +14,8 @@
 namespace everleaf::cli {
 namespace {
 
-// Nothing longer can be a good line: every byte of the longest key and value as \xHH.
-constexpr std::size_t kMaxLineBytes = 4 * (kMaxKeyBytes + kMaxValueBytes) + 64;
+// Nothing longer can be a good line: every byte of the longest key and value as \u00HH.
+constexpr std::size_t kMaxLineBytes = 6 * (kMaxKeyBytes + kMaxValueBytes) + 64;
 
 std::optional<unsigned> digit_of(char c) {
   if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
@@ -104,8 +104,17 @@ bool TableReader::next_csv(TableRecord& record) {
 bool TableReader::next_json(TableRecord& record) {
   if (!line()) return false;
   record.line = line_;
-  const Json json = Json::parse(text_, nullptr, false);
-  if (!json.is_object() || json.size() != 2 || !json.contains("key") || !json.contains("value")) {
+  // The parser takes a zero byte for the end.
+  if (text_.find('\0') != std::string::npos) throw BadRecord(line_, "line", "has a zero byte");
+  // Of a key that stands there twice the parser keeps the last.
+  std::size_t keys = 0;
+  const auto count = [&keys](int depth, Json::parse_event_t event, Json&) {
+    keys += depth == 1 && event == Json::parse_event_t::key ? 1 : 0;
+    return true;
+  };
+  const Json json = Json::parse(text_, count, false);
+  if (!json.is_object() || json.size() != 2 || keys != 2 || !json.contains("key") ||
+      !json.contains("value")) {
     throw BadRecord(line_, "line", R"(not a JSON object {"key": ..., "value": ...})");
   }
   const Json& key = json["key"];

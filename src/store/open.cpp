@@ -136,7 +136,8 @@ Result<void> State::open(std::optional<Durability> durability) {
 }
 
 Result<void> State::open_tables() {
-  const auto all = base_.indexes();
+  // What a read-only store cannot read is no reason to keep the rest from its reader.
+  const auto all = read_only() ? base_.whole_indexes() : base_.indexes();
   if (!all) return std::unexpected(all.error());
   for (const IndexInfo& info : *all) {
     if (!info.table) continue;

@@ -27,9 +27,31 @@ namespace {
 constexpr std::size_t kStep = 1024;       // entries read at once
 constexpr std::size_t kNamed = 16;        // problems of a table that are named one by one
 constexpr std::size_t kMostInline = 512;  // bytes of a key in a BzTree's leaf
-// What a search reads of records, in sizes of the file: forged words may all name the longest.
+// What a search reads of records, in sizes of the file: forged words may all name the longest. For
+// a key in place each length is tried, with values of other tables, too: about a thousand sizes in
+// a sound BzTree, from the cache.
 constexpr std::uint64_t kMostRead = 64;
+constexpr std::uint64_t kMostTried = 2048;
+constexpr std::uint64_t kShort = 8192;  // above it a record has chunks of its own: epoch/space.cpp
 constexpr Offset kKeyOffset = (Offset{1} << 40) - 1;  // of a key word: trees/keys.hpp
+
+// What a search may still read, over all tables.
+struct Budget {
+  explicit Budget(std::uint64_t file)
+      : short_values(kMostRead * file),
+        long_values(kMostRead * file),
+        keys_in_place(kMostTried * file) {}
+  std::uint64_t short_values;
+  std::uint64_t long_values;
+  std::uint64_t keys_in_place;
+};
+
+// False: not so much is left, and nothing any more.
+bool spend(std::uint64_t& left, std::uint64_t bytes) {
+  const bool enough = bytes <= left;
+  left = enough ? left - bytes : 0;
+  return enough;
+}
 
 // A table that the directory names, or the caller.
 struct Named {
@@ -128,28 +150,46 @@ class Salvage {
     return false;
   }
 
-  // Pass 2.
-  Result<void> search(const Image& image, bool inline_keys, std::vector<std::string>& problems) {
+  // Pass 2. Short values first: of words that are none at all nearly each would name a long one.
+  Result<void> search(const Image& image, bool inline_keys, Budget& budget,
+                      std::vector<std::string>& problems) {
     const std::uint64_t seed = hash_of(0, Bytes(report_.name));
-    std::uint64_t left = kMostRead * image.bytes();
-    for (Offset at = pmem::kHeapAt; at + sizeof(Word) <= image.bytes(); at += sizeof(Word)) {
-      const Record record = Record::of(image.word(at));
-      if (record.at < pmem::kHeapAt || !image.contains(record.at, record.bytes())) continue;
-      if (left < 4 * record.bytes()) {
-        problems.push_back("table '" + report_.name + "': the search ended at offset " +
-                           std::to_string(at) + ", too many words name long values");
-        break;
-      }
-      left -= record.bytes();
-      const Word checksum = image.word(record.at);
-      const Bytes value(image.at(record.at) + sizeof checksum, record.length);
-      const auto fits = [&](K key) { return checksum == checksum_of(hash_of(seed, key), value); };
-      if (auto kept = keep_pair(image, at, inline_keys, left, fits, value); !kept) return kept;
+    std::uint64_t none = 0;
+    std::uint64_t& in_place = inline_keys ? budget.keys_in_place : none;
+    if (auto done = search(image, false, budget.short_values, in_place, seed, problems); !done) {
+      return done;
+    }
+    if (auto done = search(image, true, budget.long_values, in_place, seed, problems); !done) {
+      return done;
+    }
+    if (inline_keys && in_place == 0) {
+      problems.push_back("table '" + report_.name + "': not all keys in leaves were looked for");
     }
     return {};
   }
 
  private:
+  Result<void> search(const Image& image, bool long_ones, std::uint64_t& left,
+                      std::uint64_t& in_place, std::uint64_t seed,
+                      std::vector<std::string>& problems) {
+    for (Offset at = pmem::kHeapAt; at + sizeof(Word) <= image.bytes(); at += sizeof(Word)) {
+      const Record record = Record::of(image.word(at));
+      if (record.at < pmem::kHeapAt || !image.contains(record.at, record.bytes())) continue;
+      if ((record.bytes() > kShort) != long_ones) continue;
+      if (long_ones && record.at % epoch::kBlockAlign != 0) continue;  // it has whole chunks
+      if (!spend(left, 4 * record.bytes())) {
+        problems.push_back("table '" + report_.name + "': the search ended at offset " +
+                           std::to_string(at) + ", too many words name values");
+        break;
+      }
+      const Word checksum = image.word(record.at);
+      const Bytes value(image.at(record.at) + sizeof checksum, record.length);
+      const auto fits = [&](K key) { return checksum == checksum_of(hash_of(seed, key), value); };
+      if (auto kept = keep_pair(image, at, left, in_place, fits, value); !kept) return kept;
+    }
+    return {};
+  }
+
   Result<void> put(K key, Bytes value) {
     const Outcome outcome = to_.put(key, value);
     if (outcome == Outcome::done) return {};
@@ -237,22 +277,21 @@ class Salvage {
 
   // The value word stands at `at`: before it or behind it may be its key.
   template <class Fits>
-  Result<void> keep_pair(const Image& image, Offset at, bool inline_keys, std::uint64_t& left,
-                         Fits fits, Bytes value) {
+  Result<void> keep_pair(const Image& image, Offset at, std::uint64_t& left,
+                         std::uint64_t& in_place, Fits fits, Bytes value) {
     for (const Offset beside : {at - sizeof(Word), at + sizeof(Word)}) {
       if (!image.contains(beside, sizeof(Word))) continue;
       if constexpr (std::same_as<K, Bytes>) {
         const auto key = named_key(image, image.word(beside));
-        if (key && fits(*key)) return keep(*key, value);
+        if (key && spend(left, 2 * key->size()) && fits(*key)) return keep(*key, value);
       } else if (fits(image.word(beside))) {
         return keep(image.word(beside), value);
       }
     }
     if constexpr (std::same_as<K, Bytes>) {
       const Offset behind = at + sizeof(Word);
-      for (std::size_t n = 0; inline_keys && n <= kMostInline && image.contains(behind, n); ++n) {
-        if (left < value.size() + sizeof(Word)) break;
-        left -= value.size() / 8;  // many lengths, one record in a cache
+      for (std::size_t n = 0; n <= kMostInline && image.contains(behind, n); ++n) {
+        if (!spend(in_place, value.size() + n + sizeof(Word))) break;
         const Bytes key(image.at(behind), n);
         if (fits(key)) return keep(key, value);
       }
@@ -318,6 +357,8 @@ class Repair {
     if (tables.empty() && report_.problems.empty()) {
       return std::unexpected(Error{Code::not_found, path_.string() + " has no tables"});
     }
+    if (old != nullptr) add_problems(old->pool().check());  // what the trees' own do not see
+    budget_ = Budget(image->bytes());
     if (auto made = new_.make(durability_of(tables, old.get())); !made) {
       return std::unexpected(made.error());
     }
@@ -332,6 +373,12 @@ class Repair {
   }
 
  private:
+  void add_problems(const Result<CheckReport>& is) {
+    if (!is) return report_.problems.push_back(is.error().message);
+    const auto n = std::min(is->problems.size(), kNamed);
+    report_.problems.insert(report_.problems.end(), is->problems.begin(),
+                            is->problems.begin() + static_cast<std::ptrdiff_t>(n));
+  }
   void name_tables(std::vector<Named>& tables) const {
     for (const auto& [name, type] : options_.tables) {
       const auto there =
@@ -375,18 +422,24 @@ class Repair {
     if (from != nullptr) {
       auto all = salvage.read(static_cast<const TableOf<K>&>(*from));
       if (!all) return std::unexpected(all.error());
-      if (*all) return {};
+      // A tree may be read without a word, and yet lead past what it has.
+      const CheckReport is = static_cast<const TableOf<K>&>(*from).tree().check();
+      if (*all && is.problems.empty()) return {};
+      if (!is.problems.empty()) {
+        report.problems.push_back("the tree is damaged: " + is.problems.front());
+      }
     } else if (one.whole) {
       report.problems.push_back("the tree cannot be opened");
     }
     const bool inline_keys = base::tree_of(one.info.spec) == "bztree" || !one.whole;
-    return salvage.search(image, inline_keys, report_.problems);
+    return salvage.search(image, inline_keys, budget_, report_.problems);
   }
 
   const std::filesystem::path path_;
   NewStore new_;
   const RepairOptions& options_;
   RepairReport report_;
+  Budget budget_{0};
 };
 
 }  // namespace

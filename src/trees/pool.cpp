@@ -399,6 +399,13 @@ Result<std::vector<IndexInfo>> PoolState::indexes() const {
   return all;
 }
 
+Result<std::vector<IndexInfo>> PoolState::whole_indexes() const {
+  const base::MutexGuard guard(mutex_);
+  std::vector<IndexInfo> all;
+  for (auto& found : directory_.list(nullptr)) all.push_back(std::move(found.info));
+  return all;
+}
+
 IndexInfo PoolState::info_of(const void* tree) const {
   const base::MutexGuard guard(mutex_);
   for (const auto& [name, open] : open_) {

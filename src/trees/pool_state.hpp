@@ -42,6 +42,8 @@ class PoolState {
   // In one redo record with what `record` has: the entry is free. done: `dropped` is filled.
   Outcome drop(std::string_view name, alloc::Redo& record, Dropped& dropped);
 
+  // Without damaged entries.
+  [[nodiscard]] Result<std::vector<IndexInfo>> whole_indexes() const;
   [[nodiscard]] Result<std::vector<IndexInfo>> indexes() const;
   [[nodiscard]] IndexInfo info_of(const void* tree) const;
   [[nodiscard]] PoolInfo info() const;

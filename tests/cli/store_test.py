@@ -178,6 +178,8 @@ class Stores(CliTest):
                 (b'a,"b\n', "csv", "line 1: value: the quote is never closed"),
                 (b'a,"b"c\n', "csv", "line 1: value: text after the closing quote"),
                 (b'{"key":"a","value":"b"}\n{"key":"a"}\n', "jsonl", "line 2: line: not a JSON"),
+                (b'{"key":"a","value":"1"}\0{"key":"b","value":"2"}\n', "jsonl", "line 1: line: has a zero"),
+                (b'{"key":"a","key":"b","value":"1"}\n', "jsonl", "line 1: line: not a JSON object"),
                 (b"[" * 100000 + b"\n", "jsonl", "line 1: line: not a JSON object"),
                 (b'{"key":"\xff","value":"b"}\n', "jsonl", "line 1: line: not a JSON object"),
                 (b'{"key":7,"value":"b"}\n', "jsonl", "line 1: key: a number"),
