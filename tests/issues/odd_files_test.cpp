@@ -51,11 +51,19 @@ TEST(OddFiles, HolesAreFilledAtOpen) {
   ::close(file);
 }
 
+// By a hole with something behind it: zeros alone would be cut off again.
+void extend(const std::filesystem::path& path, off_t bytes) {
+  const int file = ::open(path.c_str(), O_WRONLY);
+  ASSERT_GE(file, 0);
+  EXPECT_EQ(::pwrite(file, "x", 1, bytes - 1), 1);
+  ::close(file);
+}
+
 TEST(OddFiles, HolesLargerThanTheDisk) {
   const Scratch scratch;
   const auto path = scratch / "pool";
   { (void)Pool::open(path, small_pool()).value(); }
-  ASSERT_EQ(::truncate(path.c_str(), off_t{400} << 20), 0);
+  extend(path, off_t{400} << 20);
   hooks.fstatvfs = [](struct statvfs& disk) -> Answer {
     disk.f_bavail = (std::uint64_t{100} << 20) / disk.f_frsize;
     return 0;
@@ -85,7 +93,7 @@ TEST(OddFiles, WithoutReservedBlocks) {
   };
   EXPECT_TRUE(Pool::open(path, options));
   EXPECT_EQ(written, 0) << "the file has all its blocks";
-  ASSERT_EQ(::truncate(path.c_str(), off_t{4} << 20), 0);
+  extend(path, off_t{4} << 20);
   EXPECT_TRUE(Pool::open(path, options));
   EXPECT_EQ(written, 1);
   reset_hooks();
