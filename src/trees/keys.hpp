@@ -51,6 +51,12 @@ class KeyRecords {
     if (length > kMaxKeyBytes) return {};
     return {medium_->at<char>(record_of(word) + sizeof(std::uint32_t)), length};
   }
+  // The record's first line, if it names one.
+  void prefetch(pmem::Word word) const {
+    if (medium_->contains(record_of(word), sizeof(std::uint32_t))) {
+      __builtin_prefetch(medium_->at(record_of(word)));
+    }
+  }
   [[nodiscard]] static std::string own(Key key) { return std::string(key); }
   // The shortest prefix of `right` that is larger than `left` (left < right).
   [[nodiscard]] static Key separator(Key left, Key right) {

@@ -19,30 +19,49 @@ enum class Aim : std::uint8_t { at, below, last };
 
 // Puts what was copied out of a leaf, `most` entries at most, in key order. False: a key record is
 // impossible.
+// By counting: few entries, and hardly a branch to guess. In a damaged pool another thread may
+// write where the records lie: then entries are missing, or there twice, whatever the comparisons
+// say.
 template <std::size_t most, class Keys, class Item>
 [[nodiscard]] bool sort_entries(const Keys& keys, std::span<Item> entries) {
-  if constexpr (Keys::kRecords) {
-    bool sound = true;
-    for (const Item& item : entries) sound = sound && keys.readable(item.key);
-    // A heap sort: in a damaged pool another thread may write where the records lie, and it stays
-    // in its range whatever the comparisons say.
-    const auto before = [&keys](const Item& a, const Item& b) {
-      return keys.key_of(a.key) < keys.key_of(b.key);
-    };
-    std::ranges::make_heap(entries, before);
-    std::ranges::sort_heap(entries, before);
-    return sound;
-  } else {
-    // By counting: few entries, and no branch to guess.
-    std::array<Item, most> from;
-    std::ranges::copy(entries, from.begin());
-    for (std::size_t i = 0; i < entries.size(); ++i) {
+  const std::size_t n = entries.size();
+  std::array<Item, most> from;
+  std::ranges::copy(entries, from.begin());
+  std::array<std::uint64_t, most> order;
+  bool sound = true;
+  const auto put = [&](auto&& tie) {
+    for (std::size_t i = 0; i < n; ++i) {
       std::size_t rank = 0;
-      for (std::size_t k = 0; k < entries.size(); ++k) rank += from[k].key < from[i].key ? 1 : 0;
-      entries[rank] = from[i];
+      for (std::size_t k = 0; k < n; ++k) rank += order[k] < order[i] ? 1 : 0;
+      entries[rank + tie(i)] = from[i];
     }
-    return true;
+  };
+  if constexpr (Keys::kRecords) {
+    std::array<Bytes, most> key;
+    // Their misses overlap.
+    for (const Item& item : entries) keys.prefetch(item.key);
+    std::size_t common = kMaxKeyBytes;
+    for (std::size_t i = 0; i < n; ++i) {
+      sound = sound && keys.readable(from[i].key);
+      key[i] = keys.key_of(from[i].key);
+      const auto differ = std::ranges::mismatch(key[0], key[i]).in1;
+      common = std::min(common, static_cast<std::size_t>(differ - key[0].begin()));
+    }
+    // The first eight bytes in which they differ.
+    for (std::size_t i = 0; i < n; ++i)
+      order[i] = Keys::prefix_of(key[i].substr(std::min(common, key[i].size())));
+    put([&](std::size_t i) {
+      std::size_t below = 0;
+      for (std::size_t k = 0; k < n; ++k) {
+        below += k != i && order[k] == order[i] && key[k] < key[i] ? 1 : 0;
+      }
+      return below;
+    });
+  } else {
+    for (std::size_t i = 0; i < n; ++i) order[i] = from[i].key;
+    put([](std::size_t) { return std::size_t{0}; });
   }
+  return sound;
 }
 
 // An upward scan between two leaves.
