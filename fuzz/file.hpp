@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -42,6 +45,15 @@ inline std::filesystem::path scratch(const std::string& name) {
   const bool there = std::filesystem::is_directory(memory, ignored);
   return (there ? memory : std::filesystem::temp_directory_path()) /
          (name + std::to_string(::getpid()));
+}
+
+// The bytes of the file there, which goes.
+inline std::vector<std::uint8_t> take_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<std::uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
+  if (!file || bytes.empty()) std::abort();
+  std::filesystem::remove(path);
+  return bytes;
 }
 
 // Small decisions out of the fuzzer's bytes; zeros when they are used up.

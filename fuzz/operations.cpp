@@ -1,7 +1,6 @@
 // Calls on a store, read off the input, beside a std::map; with closes and deaths of the process in
 // between. First byte: the tree.
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <vector>
@@ -52,11 +51,7 @@ class Session {
       options.pool.mode = Mode::create;
       options.durability = tree.durability;
       expect(Store::open(path, options).has_value(), "create");
-      std::FILE* const file = std::fopen(path.c_str(), "rb");
-      bytes.resize(std::filesystem::file_size(path));
-      expect(std::fread(bytes.data(), 1, bytes.size(), file) == bytes.size(), "read");
-      std::fclose(file);
-      std::filesystem::remove(path);
+      bytes = fuzz::take_file(path);
     }
     return bytes;
   }

@@ -3,7 +3,6 @@
 // a kind, a place and a word. Nothing may crash or hang, and no value may be wrong.
 #include <array>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -58,11 +57,7 @@ const std::vector<std::uint8_t>& whole_pool(std::size_t tree, bool closed) {
       PoolAccess::state(pool).abandon();
     }
   }
-  std::FILE* const file = std::fopen(path.c_str(), "rb");
-  bytes.resize(std::filesystem::file_size(path));
-  expect(std::fread(bytes.data(), 1, bytes.size(), file) == bytes.size(), "read");
-  std::fclose(file);
-  std::filesystem::remove(path);
+  bytes = fuzz::take_file(path);
   return bytes;
 }
 

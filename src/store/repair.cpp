@@ -27,24 +27,14 @@ namespace {
 constexpr std::size_t kStep = 1024;       // entries read at once
 constexpr std::size_t kNamed = 16;        // problems of a table that are named one by one
 constexpr std::size_t kMostInline = 512;  // bytes of a key in a BzTree's leaf
-// What a search reads of records, in sizes of the file: forged words may all name the longest. For
-// a key in place each length is tried, with values of other tables, too: about a thousand sizes in
-// a sound BzTree, from the cache.
+// In sizes of the file, what the search for a table reads of values, short and long ones alike:
+// forged words may all name the longest.
 constexpr std::uint64_t kMostRead = 64;
+// And what is read of all tables together to find keys in place, whose lengths are tried one by
+// one, with values of other tables, too: about a thousand sizes in a sound BzTree, from the cache.
 constexpr std::uint64_t kMostTried = 2048;
 constexpr std::uint64_t kShort = 8192;  // above it a record has chunks of its own: epoch/space.cpp
 constexpr Offset kKeyOffset = (Offset{1} << 40) - 1;  // of a key word: trees/keys.hpp
-
-// What a search may still read, over all tables.
-struct Budget {
-  explicit Budget(std::uint64_t file)
-      : short_values(kMostRead * file),
-        long_values(kMostRead * file),
-        keys_in_place(kMostTried * file) {}
-  std::uint64_t short_values;
-  std::uint64_t long_values;
-  std::uint64_t keys_in_place;
-};
 
 // False: not so much is left, and nothing any more.
 bool spend(std::uint64_t& left, std::uint64_t bytes) {
@@ -151,33 +141,31 @@ class Salvage {
   }
 
   // Pass 2. Short values first: of words that are none at all nearly each would name a long one.
-  Result<void> search(const Image& image, bool inline_keys, Budget& budget,
+  // `tries`: what may still be read for keys in place; null: there are none.
+  Result<void> search(const Image& image, std::uint64_t* tries,
                       std::vector<std::string>& problems) {
     const std::uint64_t seed = hash_of(0, Bytes(report_.name));
     std::uint64_t none = 0;
-    std::uint64_t& in_place = inline_keys ? budget.keys_in_place : none;
-    if (auto done = search(image, false, budget.short_values, in_place, seed, problems); !done) {
-      return done;
+    std::uint64_t& in_place = tries != nullptr ? *tries : none;
+    for (const bool long_ones : {false, true}) {
+      if (auto done = search(image, long_ones, in_place, seed, problems); !done) return done;
     }
-    if (auto done = search(image, true, budget.long_values, in_place, seed, problems); !done) {
-      return done;
-    }
-    if (inline_keys && in_place == 0) {
+    if (tries != nullptr && in_place == 0) {
       problems.push_back("table '" + report_.name + "': not all keys in leaves were looked for");
     }
     return {};
   }
 
  private:
-  Result<void> search(const Image& image, bool long_ones, std::uint64_t& left,
-                      std::uint64_t& in_place, std::uint64_t seed,
-                      std::vector<std::string>& problems) {
+  Result<void> search(const Image& image, bool long_ones, std::uint64_t& in_place,
+                      std::uint64_t seed, std::vector<std::string>& problems) {
+    std::uint64_t left = kMostRead * image.bytes();
     for (Offset at = pmem::kHeapAt; at + sizeof(Word) <= image.bytes(); at += sizeof(Word)) {
       const Record record = Record::of(image.word(at));
       if (record.at < pmem::kHeapAt || !image.contains(record.at, record.bytes())) continue;
       if ((record.bytes() > kShort) != long_ones) continue;
       if (long_ones && record.at % epoch::kBlockAlign != 0) continue;  // it has whole chunks
-      if (!spend(left, 4 * record.bytes())) {
+      if (!spend(left, 2 * record.bytes())) {  // with a key before it, and with one behind it
         problems.push_back("table '" + report_.name + "': the search ended at offset " +
                            std::to_string(at) + ", too many words name values");
         break;
@@ -358,7 +346,7 @@ class Repair {
       return std::unexpected(Error{Code::not_found, path_.string() + " has no tables"});
     }
     if (old != nullptr) add_problems(old->pool().check());  // what the trees' own do not see
-    budget_ = Budget(image->bytes());
+    tries_ = kMostTried * image->bytes();
     if (auto made = new_.make(durability_of(tables, old.get())); !made) {
       return std::unexpected(made.error());
     }
@@ -431,15 +419,15 @@ class Repair {
     } else if (one.whole) {
       report.problems.push_back("the tree cannot be opened");
     }
-    const bool inline_keys = base::tree_of(one.info.spec) == "bztree" || !one.whole;
-    return salvage.search(image, inline_keys, budget_, report_.problems);
+    const bool in_place = base::tree_of(one.info.spec) == "bztree" || !one.whole;
+    return salvage.search(image, in_place ? &tries_ : nullptr, report_.problems);
   }
 
   const std::filesystem::path path_;
   NewStore new_;
   const RepairOptions& options_;
   RepairReport report_;
-  Budget budget_{0};
+  std::uint64_t tries_ = 0;  // see search()
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 // where codes are equal.
 //
 // Thread safety: upper_bound() from any thread, which validates afterwards; edits under the node's
-// lock.
+// lock. Loads acquire and stores release, as base/version_lock.hpp asks of what it guards.
 // Invariant C1: the codes are those of the separators by encode(), and no separator is below base_.
 // So a smaller code is of a smaller separator, and separators of one code are in any relation.
 #pragma once
