@@ -102,7 +102,7 @@ bool BdTree<Keys>::closing() {
   if (listener_ == 0) return true;  // read-only, or done
   grace_.collect_all();
   {
-    const base::MutexGuard guard(queues_);
+    const base::MutexGuard guard(queue_);
     if (!retired_.empty() || !limbo_.empty()) return false;
   }
   if (in_round_ || restamped_in_ > c_.epochs->durable()) return false;

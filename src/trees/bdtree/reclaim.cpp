@@ -11,16 +11,9 @@ constexpr unsigned kTries = 100;
 
 }  // namespace
 
-// Free once `epoch` is durable and no reader is left.
-template <class Keys>
-void BdTree<Keys>::later(Offset at, Epoch epoch) {
-  const base::MutexGuard guard(queues_);
-  limbo_.push_back({at, epoch});
-}
-
 template <class Keys>
 void BdTree<Keys>::retired_later(Offset leaf, Epoch epoch, Owned key) {
-  const base::MutexGuard guard(queues_);
+  const base::MutexGuard guard(queue_);
   retired_.push_back({leaf, epoch, std::move(key)});
 }
 
@@ -41,13 +34,7 @@ void BdTree<Keys>::reclaim() {
 template <class Keys>
 void BdTree<Keys>::free_what_is_durable(Epoch durable) {
   const alloc::Grace::Pin pin(grace_);
-  if (!pin.ok()) return;
-  const base::MutexGuard guard(queues_);
-  while (!limbo_.empty() && limbo_.front().epoch <= durable) {
-    const Offset at = limbo_.front().at;
-    limbo_.pop_front();
-    grace_.retire(at);
-  }
+  if (pin.ok()) limbo_.release(durable, grace_);
 }
 
 // One that cannot go now moves to the end. None is lost when memory is out: it stays where it is
@@ -56,18 +43,18 @@ template <class Keys>
 void BdTree<Keys>::unlink_retired(Epoch durable) {
   std::size_t left = 0;
   {
-    const base::MutexGuard guard(queues_);
+    const base::MutexGuard guard(queue_);
     left = retired_.size();
   }
   for (; left != 0; --left) {
     const Retired* one = nullptr;
     {
-      const base::MutexGuard guard(queues_);
+      const base::MutexGuard guard(queue_);
       one = &retired_.front();  // the others add at the end only
     }
     if (one->epoch > durable) return;
     const bool gone = gone_.erase(one->leaf) != 0 || unlink_from_list(one->leaf, one->key);
-    const base::MutexGuard guard(queues_);
+    const base::MutexGuard guard(queue_);
     if (!gone) retired_.push_back(std::move(retired_.front()));
     retired_.pop_front();
   }
@@ -101,7 +88,7 @@ template <class Keys>
 void BdTree<Keys>::note_gone(Offset next, Offset leaf, Epoch epoch) {
   if (next != leaf) gone_.insert(next);
   try {
-    later(next, epoch);
+    limbo_.add(next, epoch);
   } catch (...) {
     gone_.erase(next);
     throw;

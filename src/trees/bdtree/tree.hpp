@@ -23,6 +23,7 @@
 #include <unordered_set>
 
 #include "epoch/epochs.hpp"
+#include "epoch/limbo.hpp"
 #include "trees/bdtree/layout.hpp"
 #include "trees/bdtree/leaf.hpp"
 #include "trees/contract.hpp"
@@ -178,11 +179,6 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
     Epoch epoch;
     Owned key;  // the first of its range
   };
-  struct Item {  // free from that epoch on, when it is durable
-    Offset at;
-    Epoch epoch;
-  };
-  void later(Offset at, Epoch epoch);
   void retired_later(Offset leaf, Epoch epoch, Owned key);
   void note_gone(Offset next, Offset leaf, Epoch epoch);
   bool unlink_from_list(Offset leaf, const Owned& key);
@@ -252,9 +248,9 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   mutable alloc::Grace grace_;
   epoch::Space space_;
   Nodes nodes_;
-  base::Mutex queues_;           // guards the next two
+  base::Mutex queue_;            // guards the next
   std::deque<Retired> retired_;  // by epoch, nearly
-  std::deque<Item> limbo_;       // likewise
+  epoch::Limbo limbo_;
   // Of retired_, what went with another one. The reclaimer's alone.
   std::unordered_set<Offset> gone_;
   // The round that looks at all tags (D10), likewise: when the next one begins, and a key of the

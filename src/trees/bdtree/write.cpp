@@ -232,7 +232,7 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::change(Section& section, const Leaf
   const std::size_t old_cell = hit.slot / kCellSlots;
   const Word old_bit = Word{1} << hit.slot % kCellSlots;
   if (what == Write::remove) {
-    if constexpr (Keys::kRecords) later(Keys::record_of(hit.key), e);
+    if constexpr (Keys::kRecords) limbo_.add(Keys::record_of(hit.key), e);
     const Versions v = begin_cell(section, leaf, old_cell);
     c_.medium.store(word_at(old_cell, v), v.w[0] & ~old_bit);
     return leaf.live() == 0 ? Attempt{Next::unlink, Outcome::done} : answer(Outcome::done);
@@ -245,7 +245,10 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::change(Section& section, const Leaf
   // Only a bulk load leaves room.
   const bool enough = insertion.most != kMaxSlots && !hit.found && leaf.live() >= insertion.most;
   const std::size_t slot = enough ? kNoSlot : free_slot(leaf, e);
-  if (slot == kNoSlot) return {Next::split};
+  if (slot == kNoSlot) {
+    leaf.prefetch();  // a split reads all of it
+    return {Next::split};
+  }
   const std::size_t cell = slot / kCellSlots;
   const Word bit = Word{1} << slot % kCellSlots;
   const Versions v = begin_cell(section, leaf, cell);
