@@ -22,7 +22,7 @@ enum class Domain : std::uint8_t {
   process,    // death of the process (kill -9): tmpfs, hugetlbfs, or any file when asked for
   cache,      // power loss; the platform flushes the caches: sfence alone
   memory,     // power loss; clwb (else clflushopt, else clflush) and sfence
-  disk,       // power loss; a mapped file without DAX: one ranged msync per fence
+  disk,       // power loss; a file without DAX: written and synced at each fence
 };
 
 [[nodiscard]] std::string_view to_string(Domain domain) noexcept;
@@ -52,6 +52,11 @@ struct PoolOptions {
   // mount says (Linux 6.1). What has them keeps them, whoever opens it. They are cleared as the
   // pool grows, 32 MiB in 6 to 110 ms (measured), and not page by page later.
   bool huge_pages = true;
+  // In `disk`: so much of the pool from its start may be a private copy of the file's pages, written
+  // by system calls. Pages that are stored to take memory twice, until the pool is closed. The rest
+  // is a shared mapping, written by msync, and slower where many pages change. Default: a quarter of
+  // the memory that the process may have.
+  std::optional<std::uint64_t> private_bytes;
 };
 
 // Which tree keeps an index, and with which keys.

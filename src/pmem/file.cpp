@@ -4,7 +4,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <set>
+#include <string>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -193,6 +195,19 @@ bool cut(const Descriptor& file, std::uint64_t bytes) {
   return ::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0;
 }
 
+std::uint64_t memory_limit() {
+  const auto pages = static_cast<std::uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
+  std::uint64_t limit = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  // "0::/path" of the unified hierarchy; "max" is no number.
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    if (!line.starts_with("0::")) continue;
+    std::ifstream file("/sys/fs/cgroup" + line.substr(3) + "/memory.max");
+    if (std::uint64_t most = 0; file >> most) limit = std::min(limit, most);
+  }
+  return limit;
+}
+
 Result<void> sync_directory(const std::filesystem::path& file) {
   std::filesystem::path parent = file.parent_path();
   if (parent.empty()) parent = ".";
@@ -239,6 +254,11 @@ Result<Mapping> Mapping::anonymous(std::uint64_t bytes, bool huge) {
   // A wish: without it everything works, slower.
   if (mapping) ::madvise(mapping->base(), bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   return mapping;
+}
+
+bool Mapping::copy_first(const Descriptor& file, std::uint64_t bytes) {
+  return ::mmap(base_, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
+                file.get(), 0) != MAP_FAILED;
 }
 
 bool Mapping::back_with_huge_page(const Descriptor& file, std::uint64_t at) const {

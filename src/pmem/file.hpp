@@ -59,6 +59,9 @@ Result<std::uint64_t> size_of(const Descriptor& file);
 // What is behind the first `bytes` goes.
 [[nodiscard]] bool cut(const Descriptor& file, std::uint64_t bytes);
 
+// Bytes of memory that this process may have: the machine's, or fewer by its control group.
+[[nodiscard]] std::uint64_t memory_limit();
+
 // Makes the entry of a new file durable.
 Result<void> sync_directory(const std::filesystem::path& file);
 
@@ -83,6 +86,10 @@ class Mapping {
   ~Mapping();
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+  // Maps the first `bytes` anew, as a copy: stores to them stay in this process. False: what they
+  // are now is not known.
+  [[nodiscard]] bool copy_first(const Descriptor& file, std::uint64_t bytes);
 
   // Of the tmpfs file that is mapped: storage for [at, at + kHugePage) as one page. False: the
   // kernel does not do it; the file may end behind the range then, with a hole in it.

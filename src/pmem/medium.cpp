@@ -65,12 +65,14 @@ Medium::Mode Medium::mode_for(Domain domain, const Observer* observer) noexcept 
   return cpu().clflushopt ? Mode::clflushopt : Mode::clflush;
 }
 
-Medium::Medium(std::byte* base, std::uint64_t size, Domain domain, Observer* observer)
+Medium::Medium(std::byte* base, std::uint64_t size, Domain domain, Observer* observer,
+               std::unique_ptr<WriteBack> write_back)
     : base_(base),
       size_(size),
       domain_(domain),
       mode_(mode_for(domain, observer)),
       observer_(observer),
+      write_back_(std::move(write_back)),
       locals_owner_(std::make_unique<std::array<Local, kMaxThreads + 1>>()),
       locals_(locals_owner_->data()) {}
 
@@ -99,6 +101,7 @@ void Medium::flush_lines(const void* address, std::size_t bytes, Site site) noex
     case Mode::disk:
       mine.noted_begin = std::min(mine.noted_begin, offset_of(line));
       mine.noted_end = std::max(mine.noted_end, offset_of(line) + lines * kLine);
+      if (write_back_) write_back_->note(offset_of(line), offset_of(line) + lines * kLine);
       break;
     case Mode::observed:
       observer_->flushed(offset_of(line), lines * kLine, site);
@@ -128,8 +131,12 @@ bool Medium::sync_noted(Local& mine) noexcept {
   const Offset begin = mine.noted_begin / page * page;
   // One ranged call: the kernel writes the dirty pages of the range and nothing else, so a wide
   // range costs no more than its dirty pages.
-  const bool ok =
-      synced([&] { return ::msync(base_ + begin, mine.noted_end - begin, MS_SYNC) == 0; });
+  const bool ok = synced([&] {
+    if (!write_back_) return ::msync(base_ + begin, mine.noted_end - begin, MS_SYNC) == 0;
+    // What lies behind the private copies is dirty for the file system, which syncs all of the
+    // file.
+    return write_back_->write(begin, mine.noted_end) && write_back_->sync();
+  });
   mine.noted_begin = ~Offset{0};
   mine.noted_end = 0;
   return ok;

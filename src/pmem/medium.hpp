@@ -25,6 +25,7 @@
 
 #include "base/thread_slot.hpp"
 #include "pmem/site.hpp"
+#include "pmem/write_back.hpp"
 
 namespace everleaf::pmem {
 
@@ -52,7 +53,9 @@ class Observer {
 
 class Medium {
  public:
-  Medium(std::byte* base, std::uint64_t size, Domain domain, Observer* observer);
+  // `write_back`: of what is no shared mapping; `disk` alone.
+  Medium(std::byte* base, std::uint64_t size, Domain domain, Observer* observer,
+         std::unique_ptr<WriteBack> write_back = nullptr);
   Medium(const Medium&) = delete;
   Medium& operator=(const Medium&) = delete;
 
@@ -171,6 +174,7 @@ class Medium {
   const Domain domain_;
   const Mode mode_;
   Observer* const observer_;
+  const std::unique_ptr<WriteBack> write_back_;
   std::atomic<bool> failed_{false};
   std::unique_ptr<std::array<Local, kMaxThreads + 1>> locals_owner_;
   Local* const locals_;

@@ -289,13 +289,37 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   }
   if (!mapping) return std::unexpected(mapping.error());
   mapping_ = std::move(*mapping);
-  huge_pages_ = options.huge_pages && !read_only_ && file_.valid() && on_tmpfs(file_.get());
+  std::unique_ptr<WriteBack> write_back;
+  // An observer sees what is flushed, and writes nothing.
+  if (domain_.domain == Domain::disk && file_.valid() && !read_only_ && observer == nullptr) {
+    auto copied = copy_pages(options);
+    if (!copied) return std::unexpected(copied.error());
+    write_back = std::move(*copied);
+  }
+  huge_pages_ =
+      options.huge_pages && !read_only_ && file_.valid() && !write_back && on_tmpfs(file_.get());
   cap_ = std::min({std::max(cap_, file_bytes), reserve, kMaxPoolBytes});
   // A private copy is nobody's durable state, and an observer sees nothing of it.
   medium_ = std::make_unique<Medium>(mapping_.base(), file_bytes,
                                      read_only_ ? Domain::volatile_ : domain_.domain,
-                                     read_only_ ? nullptr : observer);
+                                     read_only_ ? nullptr : observer, std::move(write_back));
   return {};
+}
+
+// Null: all of it stays a shared mapping.
+Result<std::unique_ptr<WriteBack>> PoolFile::copy_pages(const PoolOptions& options) {
+  const std::uint64_t wanted = options.private_bytes.value_or(memory_limit() / 4);
+  const std::uint64_t bytes = std::min(wanted, mapping_.bytes()) / kHugePage * kHugePage;
+  if (bytes == 0) return nullptr;
+  const std::uint64_t all = mapping_.bytes();
+  if (mapping_.copy_first(file_, bytes)) {
+    return std::make_unique<WriteBack>(file_.get(), mapping_.base(), bytes);
+  }
+  mapping_ = Mapping();
+  auto shared = Mapping::shared(file_, all, false);
+  if (!shared) return std::unexpected(shared.error());
+  mapping_ = std::move(*shared);
+  return nullptr;
 }
 
 Error PoolFile::write_back_failed() const {

@@ -123,6 +123,32 @@ TEST_P(FailedWriteBackOfAnOperation, ReadersMaySeeARefusedChange) {
   });
 }
 
+// The same of private copies: the file does not take them, or cannot say that it kept them.
+TEST_P(FailedWriteBackOfAnOperation, OfCopies) {
+  with_keys([]<class K>(const std::string& spec) {
+    for (const bool refused : {true, false}) {
+      const Scratch scratch;
+      const auto path = scratch / "pool";
+      const auto key = Keys<K>::nth(1);
+      {
+        Pool pool = Pool::open(path, in_copies(on_disk_by_hand())).value();
+        auto index = pool.index<K>("index", spec).value();
+        ASSERT_EQ(index.insert(key, 1), Outcome::done);
+        (refused ? hooks.pwrite : hooks.fdatasync) = [](int) -> Answer { return EIO; };
+        EXPECT_EQ(index.update(key, 2), Outcome::io_error);
+        reset_hooks();
+        EXPECT_EQ(index.update(key, 3), Outcome::io_error);
+        EXPECT_EQ(index.sync(), Outcome::io_error);
+        EXPECT_EQ(unsound(pool), "");
+      }
+      Pool pool = Pool::open(path, in_copies(on_disk_by_hand())).value();
+      const auto found = pool.index<K>("index").value().find(key);
+      EXPECT_TRUE(*found == 1U || (!refused && *found == 2U)) << *found;
+      EXPECT_EQ(unsound(pool), "");
+    }
+  });
+}
+
 // A buffered operation has no fence that could fail: sync() tells, and the next open goes back to
 // what an earlier one acknowledged.
 TEST_P(FailedWriteBackOfAnEpoch, SyncTellsAndTheNextOpenGoesBack) {

@@ -57,6 +57,11 @@ extern "C" int msync(void* address, size_t bytes, int flags) {
   return static_cast<int>(::syscall(SYS_msync, address, bytes, flags));
 }
 
+extern "C" ssize_t pwrite(int file, const void* from, size_t bytes, off_t at) {
+  if (const auto answer = ask(hooks.pwrite, file); answer && *answer != 0) return returned(*answer);
+  return ::syscall(SYS_pwrite64, file, from, bytes, at);
+}
+
 extern "C" int fsync(int file) {
   if (const auto answer = ask(hooks.fsync, file)) return returned(*answer);
   return static_cast<int>(::syscall(SYS_fsync, file));

@@ -2,9 +2,10 @@
 // that asks for it, and nothing looked at what a power cut then leaves, for trees that have no
 // fence in an operation least of all. Here the file's content stands for the page cache and `disk`
 // for what is below it: pages go there when msync, fsync or fdatasync say so, whole pages at any
-// other time, and at the cut any sectors or words of pages that are dirty. Workloads are cut in and
-// between their write-backs; each image must recover to what the tree promises, and to nothing in
-// between.
+// other time, and at the cut any sectors or words of pages that are dirty. Odd seeds have a shared
+// mapping, where a store dirties its page; even ones private copies, where pwrite does. Workloads
+// are cut in and between their write-backs; each image must recover to what the tree promises, and
+// to nothing in between.
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -33,6 +34,10 @@ class PageCache {
       : file_(path), random_(seed), disk_(read_bytes(path)) {
     hooks.msync = [this](std::byte* address, std::size_t bytes) -> Answer {
       return write_back(address, bytes);
+    };
+    hooks.pwrite = [this](int) -> Answer {
+      if (at_write_back) at_write_back();
+      return std::nullopt;
     };
     hooks.fsync =
         hooks.fdatasync = [this](int) -> Answer { return write_back(nullptr, ~std::size_t{0}); };
@@ -157,8 +162,12 @@ template <class K>
 class PowerCutRun {
  public:
   PowerCutRun(std::string spec, std::uint64_t seed)
-      : spec_(std::move(spec)), random_(seed), strict_(!is_buffered(spec_)), seed_(seed) {
-    Pool pool = Pool::open(path(), on_disk_by_hand()).value();
+      : spec_(std::move(spec)),
+        random_(seed),
+        options_(seed % 2 == 0 ? in_copies(on_disk_by_hand()) : on_disk_by_hand()),
+        strict_(!is_buffered(spec_)),
+        seed_(seed) {
+    Pool pool = Pool::open(path(), options_).value();
     for (const char* const name : kNames) EXPECT_TRUE(pool.index<K>(name, spec_));
   }
 
@@ -169,7 +178,7 @@ class PowerCutRun {
     cache.at_write_back = [&] {
       if (cutting_.load() && chosen(cache, most_cuts)) take(cache);
     };
-    PoolOptions options = on_disk();
+    PoolOptions options = options_;
     options.epoch_length = epoch_length;
     by_hand_ = epoch_length.count() == 0;
     Pool pool = Pool::open(path(), options).value();
@@ -286,13 +295,14 @@ class PowerCutRun {
     }
   }
 
-  static Pool open(const std::filesystem::path& path, std::vector<std::vector<std::byte>>* nested) {
-    if (nested == nullptr) return Pool::open(path, on_disk_by_hand()).value();
+  [[nodiscard]] Pool open(const std::filesystem::path& path,
+                          std::vector<std::vector<std::byte>>* nested) const {
+    if (nested == nullptr) return Pool::open(path, options_).value();
     PageCache cache(path, 1);
     cache.at_write_back = [&] {
       if (nested->size() < 4) nested->push_back(cache.cut());
     };
-    return Pool::open(path, on_disk_by_hand()).value();
+    return Pool::open(path, options_).value();
   }
 
   // After how many changes this was the state, if it was between those.
@@ -309,6 +319,7 @@ class PowerCutRun {
   Scratch scratch_;
   const std::string spec_;
   Random random_;
+  const PoolOptions options_;
   const bool strict_;
   const std::uint64_t seed_;
   bool by_hand_ = true;
@@ -328,7 +339,7 @@ class PowerCut : public EveryTree {
     with_keys([epoch_length]<class K>(const std::string& spec) {
       std::size_t cuts = 0;
       std::uint64_t lost = 0;
-      for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      for (std::uint64_t seed = 1; seed <= 4; ++seed) {
         PowerCutRun<K> run(spec, seed);
         run.work(std::max<std::size_t>(200, scaled(500)), epoch_length, 24);
         run.judge();
@@ -362,12 +373,14 @@ EVERLEAF_EVERY_TREE_THAT(PowerCutBesideTheClock, is_buffered_case);
 // The images are not too kind: a disk that lies from some write-back on is found out.
 TEST(PowerCutCanary, FindsADiskThatLies) {
   for (const char* const spec : {"wbtree", "bdtree"}) {
-    for (int honest = 0; honest < 4; ++honest) {
+    for (int i = 0; i < 8; ++i) {
+      const int honest = i / 2;
+      const PoolOptions options = i % 2 == 0 ? on_disk_by_hand() : in_copies(on_disk_by_hand());
       const Scratch scratch;
       const auto path = scratch / "pool";
       std::vector<std::byte> image;
       {
-        Pool pool = Pool::open(path, on_disk_by_hand()).value();
+        Pool pool = Pool::open(path, options).value();
         auto index = pool.index<std::uint64_t>("index", spec).value();
         for (std::uint64_t n = 0; n < 40; ++n) ASSERT_EQ(index.insert(n, n), Outcome::done);
         ASSERT_EQ(pool.sync(), Outcome::done);
@@ -376,13 +389,16 @@ TEST(PowerCutCanary, FindsADiskThatLies) {
                                                           std::size_t bytes) mutable -> Answer {
           return left-- > 0 ? real(address, bytes) : Answer(0);
         };
+        hooks.fdatasync = [left = honest, real = hooks.fdatasync](int file) mutable -> Answer {
+          return left-- > 0 ? real(file) : Answer(0);
+        };
         for (std::uint64_t n = 40; n < 60; ++n) ASSERT_EQ(index.insert(n, n), Outcome::done);
         ASSERT_EQ(pool.sync(), Outcome::done);
         image = cache.cut();
         PoolAccess::state(pool).abandon();
       }
       write_bytes(path, image);
-      auto pool = Pool::open(path, on_disk_by_hand());
+      auto pool = Pool::open(path, options);
       if (!pool) continue;
       const auto index = pool->index<std::uint64_t>("index");
       // The write-backs of the clock are two, if not more.

@@ -170,7 +170,10 @@ TEST_P(Reopen, AfterKill) {
 
 // Dirty pages outlive the process: the next open writes them back before it reads them.
 TEST_P(Reopen, AfterKillOnDisk) {
-  with_keys([]<class K>(const std::string& spec) { after_kill<K>(spec, on_disk(), scaled(6)); });
+  with_keys([]<class K>(const std::string& spec) {
+    after_kill<K>(spec, on_disk(), scaled(3));
+    after_kill<K>(spec, in_copies(on_disk()), scaled(3));
+  });
 }
 #endif
 

@@ -81,11 +81,17 @@ inline PoolOptions small_pool(Mode mode = Mode::open_or_create) {
   return options;
 }
 inline constexpr std::size_t kPage = 4096;  // of a page cache
-// The same in the `disk` domain, wherever the file lies.
+// The same in the `disk` domain, wherever the file lies; a shared mapping, written by msync.
 inline PoolOptions on_disk() {
   PoolOptions options = small_pool();
   options.domain = Domain::disk;
   options.emulate = true;
+  options.private_bytes = 0;
+  return options;
+}
+// As it is by default: the file has what was written back, and nothing else.
+inline PoolOptions in_copies(PoolOptions options) {
+  options.private_bytes.reset();
   return options;
 }
 // Only one thread runs: hooks may be set.
