@@ -52,10 +52,10 @@ struct PoolOptions {
   // mount says (Linux 6.1). What has them keeps them, whoever opens it. They are cleared as the
   // pool grows, 32 MiB in 6 to 110 ms (measured), and not page by page later.
   bool huge_pages = true;
-  // In `disk`: so much of the pool from its start may be a private copy of the file's pages, written
-  // by system calls. Pages that are stored to take memory twice, until the pool is closed. The rest
-  // is a shared mapping, written by msync, and slower where many pages change. Default: a quarter of
-  // the memory that the process may have.
+  // In `disk`: so much of the pool from its start may be a private copy of the file's pages,
+  // written by system calls. Pages that are stored to take memory twice, until the pool is closed.
+  // The rest is a shared mapping, written by msync, and slower where many pages change. Default: a
+  // quarter of the memory that the process may have.
   std::optional<std::uint64_t> private_bytes;
 };
 
