@@ -54,8 +54,8 @@ struct PoolOptions {
   bool huge_pages = true;
   // In `disk`: so much of the pool from its start may be a private copy of the file's pages,
   // written by system calls. Pages that are stored to take memory twice, until the pool is closed.
-  // The rest is a shared mapping, written by msync, and slower where many pages change. Default: a
-  // quarter of the memory that the process may have.
+  // The rest is a shared mapping, and slower where many pages change. 0: all of it. Default: all
+  // pools of a process together, a quarter of the memory that it may have.
   std::optional<std::uint64_t> private_bytes;
 };
 

@@ -161,7 +161,7 @@ void RedoLog::store_covered(std::span<const Redo::Entry> entries) {
   for (const Redo::Entry& entry : entries) {
     if (op_of(entry) != Redo::Op::cover) continue;
     const Offset end = offset_of(entry) + entry.value;
-    // One byte of each line: a store makes its page dirty, whatever it changes.
+    // One byte of each line: a store makes the page of a shared mapping dirty, whatever it changes.
     for (Offset at = offset_of(entry); at < end; at = (at / pmem::kLine + 1) * pmem::kLine) {
       const std::atomic_ref<std::uint8_t> byte(*medium_.at<std::uint8_t>(at));
       byte.store(byte.load(std::memory_order_relaxed), std::memory_order_relaxed);

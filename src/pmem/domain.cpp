@@ -69,18 +69,22 @@ bool on_tmpfs(int fd) {
   return ::fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
+bool on_hugetlbfs(int fd) {
+  struct statfs system {};
+  return ::fstatfs(fd, &system) == 0 && system.f_type == HUGETLBFS_MAGIC;
+}
+
 DomainChoice detect(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return {Domain::process, false, "the file cannot be examined"};
   if (S_ISCHR(info.st_mode)) return dax(info, "a DAX character device");
   if (on_tmpfs(fd))
     return {Domain::process, false, "tmpfs: survives the process, not a power loss"};
-  struct statfs system {};
-  if (::fstatfs(fd, &system) == 0 && system.f_type == HUGETLBFS_MAGIC) {
+  if (on_hugetlbfs(fd)) {
     return {Domain::process, false, "hugetlbfs: survives the process, not a power loss"};
   }
   if (S_ISREG(info.st_mode) && maps_synchronously(fd)) return dax(info, "a DAX file (MAP_SYNC)");
-  return {Domain::disk, false, "a file without DAX: only msync makes it durable"};
+  return {Domain::disk, false, "a file without DAX: only a sync of the file makes it durable"};
 }
 
 Result<DomainChoice> choose(int fd, const PoolOptions& options) {

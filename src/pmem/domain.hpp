@@ -9,6 +9,7 @@ namespace everleaf::pmem {
 // it is a file of at least one page; a directory's answer is that of its file system.
 DomainChoice detect(int fd);
 [[nodiscard]] bool on_tmpfs(int fd);
+[[nodiscard]] bool on_hugetlbfs(int fd);
 
 // `wanted` (or what the device gives) checked against the device: domain_too_strong unless
 // emulated.

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -195,17 +196,53 @@ bool cut(const Descriptor& file, std::uint64_t bytes) {
   return ::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0;
 }
 
+namespace {
+
+// The smallest of the limits `names` of a control group and of those that it is in; each is a
+// number or "max".
+std::uint64_t group_limit(const std::string& root, std::string path,
+                          std::initializer_list<const char*> names) {
+  std::uint64_t limit = ~std::uint64_t{0};
+  while (true) {
+    for (const char* const name : names) {
+      std::ifstream file(root + path + "/" + name);
+      if (std::uint64_t most = 0; file >> most) limit = std::min(limit, most);
+    }
+    if (path.empty()) return limit;
+    path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+  }
+}
+
+std::uint64_t resource_limit(int resource) {
+  struct rlimit limit {};
+  if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0) return ~rlim_t{0};
+  return limit.rlim_cur == RLIM_INFINITY ? ~std::uint64_t{0} : limit.rlim_cur;
+}
+
+}  // namespace
+
 std::uint64_t memory_limit() {
   const auto pages = static_cast<std::uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
-  std::uint64_t limit = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  // "0::/path" of the unified hierarchy; "max" is no number.
+  std::uint64_t limit = std::min(pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)),
+                                 resource_limit(RLIMIT_DATA));
+  // "0::/path" of the unified hierarchy, "4:memory:/path" of the older one.
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
-    if (!line.starts_with("0::")) continue;
-    std::ifstream file("/sys/fs/cgroup" + line.substr(3) + "/memory.max");
-    if (std::uint64_t most = 0; file >> most) limit = std::min(limit, most);
+    const std::size_t path = line.find('/');
+    if (path == std::string::npos) continue;
+    if (line.starts_with("0::")) {
+      limit = std::min(
+          limit, group_limit("/sys/fs/cgroup", line.substr(path), {"memory.max", "memory.high"}));
+    } else if (line.find(":memory:") != std::string::npos) {
+      limit = std::min(limit, group_limit("/sys/fs/cgroup/memory", line.substr(path),
+                                          {"memory.limit_in_bytes"}));
+    }
   }
   return limit;
+}
+
+std::uint64_t largest_written_file() {
+  return resource_limit(RLIMIT_FSIZE);
 }
 
 Result<void> sync_directory(const std::filesystem::path& file) {
@@ -256,9 +293,19 @@ Result<Mapping> Mapping::anonymous(std::uint64_t bytes, bool huge) {
   return mapping;
 }
 
-bool Mapping::copy_first(const Descriptor& file, std::uint64_t bytes) {
-  return ::mmap(base_, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
-                file.get(), 0) != MAP_FAILED;
+bool Mapping::copy(const Descriptor& file, std::uint64_t from, std::uint64_t to) {
+  const auto map_at = [&](int flags) {
+    return ::mmap(base_ + from, to - from, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE,
+                  file.get(), static_cast<off_t>(from)) != MAP_FAILED;
+  };
+  if (!map_at(MAP_PRIVATE | MAP_FIXED)) {
+    // Older kernels have unmapped it by now.
+    (void)map_at(MAP_SHARED | MAP_FIXED_NOREPLACE);
+    return false;
+  }
+  // A core has no business with the pool, as with a shared mapping.
+  (void)::madvise(base_ + from, to - from, MADV_DONTDUMP);
+  return true;
 }
 
 bool Mapping::back_with_huge_page(const Descriptor& file, std::uint64_t at) const {

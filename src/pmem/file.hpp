@@ -59,8 +59,11 @@ Result<std::uint64_t> size_of(const Descriptor& file);
 // What is behind the first `bytes` goes.
 [[nodiscard]] bool cut(const Descriptor& file, std::uint64_t bytes);
 
-// Bytes of memory that this process may have: the machine's, or fewer by its control group.
+// Bytes of memory that this process may have: the machine's, or fewer by a limit of its own or of
+// its control groups.
 [[nodiscard]] std::uint64_t memory_limit();
+// Beyond it a write to a file is a signal.
+[[nodiscard]] std::uint64_t largest_written_file();
 
 // Makes the entry of a new file durable.
 Result<void> sync_directory(const std::filesystem::path& file);
@@ -87,9 +90,9 @@ class Mapping {
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
-  // Maps the first `bytes` anew, as a copy: stores to them stay in this process. False: what they
-  // are now is not known.
-  [[nodiscard]] bool copy_first(const Descriptor& file, std::uint64_t bytes);
+  // Maps pages [from, to) of a shared mapping anew, as a copy: stores to them stay in this process.
+  // Nobody is there. False: they are as they were.
+  [[nodiscard]] bool copy(const Descriptor& file, std::uint64_t from, std::uint64_t to);
 
   // Of the tmpfs file that is mapped: storage for [at, at + kHugePage) as one page. False: the
   // kernel does not do it; the file may end behind the range then, with a hole in it.

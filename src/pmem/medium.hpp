@@ -12,7 +12,8 @@
 //       write-back of a file to one caller, who need not be the one whose pages failed. So a system
 //       call that waits for write-back runs in synced(), and its success counts when all that ran
 //       beside it have ended and none of them failed.
-//   M3. size() only grows; bytes below it are backed by storage, so touching them cannot fault.
+//   M3. size() only grows; bytes below it are backed by storage, so touching them cannot fault
+//       (for want of storage: a store to a private copy may want memory).
 #pragma once
 
 #include <array>
@@ -118,6 +119,9 @@ class Medium {
     flush(address, bytes, site);
     return fence(site);
   }
+
+  // Null: the mapping is shared, or the domain another one.
+  [[nodiscard]] WriteBack* write_back() const noexcept { return write_back_.get(); }
 
   // Runs `call`, which waits for write-back of the pool's file and says whether it succeeded;
   // false: it or one that ran beside it did not (M1).

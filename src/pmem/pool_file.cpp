@@ -292,9 +292,7 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   std::unique_ptr<WriteBack> write_back;
   // An observer sees what is flushed, and writes nothing.
   if (domain_.domain == Domain::disk && file_.valid() && !read_only_ && observer == nullptr) {
-    auto copied = copy_pages(options);
-    if (!copied) return std::unexpected(copied.error());
-    write_back = std::move(*copied);
+    write_back = make_write_back(options);
   }
   huge_pages_ =
       options.huge_pages && !read_only_ && file_.valid() && !write_back && on_tmpfs(file_.get());
@@ -303,23 +301,28 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   medium_ = std::make_unique<Medium>(mapping_.base(), file_bytes,
                                      read_only_ ? Domain::volatile_ : domain_.domain,
                                      read_only_ ? nullptr : observer, std::move(write_back));
+  extend_copies(0, file_bytes);
   return {};
 }
 
-// Null: all of it stays a shared mapping.
-Result<std::unique_ptr<WriteBack>> PoolFile::copy_pages(const PoolOptions& options) {
-  const std::uint64_t wanted = options.private_bytes.value_or(memory_limit() / 4);
-  const std::uint64_t bytes = std::min(wanted, mapping_.bytes()) / kHugePage * kHugePage;
-  if (bytes == 0) return nullptr;
-  const std::uint64_t all = mapping_.bytes();
-  if (mapping_.copy_first(file_, bytes)) {
-    return std::make_unique<WriteBack>(file_.get(), mapping_.base(), bytes);
-  }
-  mapping_ = Mapping();
-  auto shared = Mapping::shared(file_, all, false);
-  if (!shared) return std::unexpected(shared.error());
-  mapping_ = std::move(*shared);
-  return nullptr;
+std::unique_ptr<WriteBack> PoolFile::make_write_back(const PoolOptions& options) const {
+  // hugetlbfs has no write; and a write beyond that limit is a signal.
+  std::uint64_t most = on_hugetlbfs(file_.get()) ? 0 : largest_written_file();
+  most = std::min(most, mapping_.bytes());
+  const std::uint64_t budget = options.private_bytes ? WriteBack::kNoBudget : memory_limit() / 4;
+  most = std::min(most, options.private_bytes.value_or(budget));
+  if (most < WriteBack::kPage) return nullptr;
+  return std::make_unique<WriteBack>(file_.get(), mapping_.base(), most, budget);
+}
+
+// [from, to), where nobody has been, if everything before it is copies. Once refused, all that
+// follows is shared.
+void PoolFile::extend_copies(std::uint64_t from, std::uint64_t to) {
+  WriteBack* const write_back = medium_->write_back();
+  if (write_back == nullptr || write_back->bytes() != from) return;
+  to = std::min(to, write_back->most()) / WriteBack::kPage * WriteBack::kPage;
+  if (to <= from || !write_back->take(to - from) || !mapping_.copy(file_, from, to)) return;
+  write_back->extend(to);
 }
 
 Error PoolFile::write_back_failed() const {
@@ -368,6 +371,7 @@ bool PoolFile::grow(std::uint64_t bytes) {
       return false;
     }
   }
+  extend_copies(now, target);
   medium_->grow(target);
   return true;
 }

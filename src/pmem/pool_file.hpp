@@ -69,7 +69,8 @@ class PoolFile {
                                              Observer* observer);
   Result<void> read_header(std::uint64_t file_bytes);
   Result<void> map(const PoolOptions& options, std::uint64_t file_bytes, Observer* observer);
-  [[nodiscard]] Result<std::unique_ptr<WriteBack>> copy_pages(const PoolOptions& options);
+  [[nodiscard]] std::unique_ptr<WriteBack> make_write_back(const PoolOptions& options) const;
+  void extend_copies(std::uint64_t from, std::uint64_t to);
   void drop_unborn(std::uint64_t file_bytes);
   void take_huge_pages(std::uint64_t from, std::uint64_t to);
   [[nodiscard]] Result<void> format();

@@ -9,18 +9,51 @@
 namespace everleaf::pmem {
 namespace {
 
-constexpr std::uint64_t kWordsOfPage = WriteBack::kPage / 8;
+std::atomic<std::uint64_t> taken_by_all{0};
+
+// Other threads store to other lines of the page meanwhile, records also by plain stores: what is
+// copied of those is not flushed yet, and will be copied again. To the language that would be a
+// race with any load of its own; so it is an instruction, as write-back in other domains is.
+std::uint64_t word_at(const std::uint64_t* from) noexcept {
+  std::uint64_t word = 0;
+  asm volatile("movq (%1), %0" : "=r"(word) : "r"(from) : "memory");  // W3
+  return word;
+}
 
 }  // namespace
 
-WriteBack::WriteBack(int file, const std::byte* base, std::uint64_t bytes)
+WriteBack::WriteBack(int file, const std::byte* base, std::uint64_t most, std::uint64_t budget)
     : file_(file),
       base_(base),
-      pages_(bytes / kPage),
-      marks_(new std::atomic<std::uint64_t>[pages_ / kBits + 1]()) {}
+      most_(most),
+      budget_(budget),
+      marks_(new std::atomic<std::uint64_t>[most / kPage / kBits + 1]()) {}
+
+WriteBack::~WriteBack() {
+  taken_by_all.fetch_sub(taken_, std::memory_order_relaxed);
+}
+
+bool WriteBack::take(std::uint64_t bytes) noexcept {
+  if (budget_ == kNoBudget) return true;
+  if (taken_by_all.fetch_add(bytes, std::memory_order_relaxed) + bytes > budget_) {
+    taken_by_all.fetch_sub(bytes, std::memory_order_relaxed);
+    return false;
+  }
+  taken_ += bytes;
+  return true;
+}
+
+void WriteBack::extend(std::uint64_t bytes) noexcept {
+  pages_.store(bytes / kPage, std::memory_order_release);
+}
+
+// Behind the last page of the copies that [.., end) reaches.
+std::uint64_t WriteBack::end_page(std::uint64_t end) const noexcept {
+  return std::min((end + kPage - 1) / kPage, pages());
+}
 
 void WriteBack::note(std::uint64_t begin, std::uint64_t end) noexcept {
-  const std::uint64_t last = std::min((end + kPage - 1) / kPage, pages_);
+  const std::uint64_t last = end_page(end);
   for (std::uint64_t page = begin / kPage; page < last; ++page) {
     // Also where it is marked: a locked instruction, which the stores before it are visible by.
     marks_[page / kBits].fetch_or(std::uint64_t{1} << page % kBits, std::memory_order_seq_cst);
@@ -29,7 +62,7 @@ void WriteBack::note(std::uint64_t begin, std::uint64_t end) noexcept {
 
 bool WriteBack::write(std::uint64_t begin, std::uint64_t end) noexcept {
   const base::MutexGuard guard(mutex_);
-  failed_ = failed_ || !write_marked(begin / kPage, std::min((end + kPage - 1) / kPage, pages_));
+  failed_ = failed_ || !write_marked(begin / kPage, end_page(end));
   return !failed_;
 }
 
@@ -58,14 +91,10 @@ bool WriteBack::write_marked(std::uint64_t from, std::uint64_t last) noexcept {
 
 bool WriteBack::write_pages(std::uint64_t first, std::uint64_t end) noexcept {
   if (first == end) return true;
-  std::array<std::uint64_t, kMostAtOnce * kWordsOfPage> copy;
-  auto* const words =
-      reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(base_) + first * kPage);
-  const std::uint64_t count = (end - first) * kWordsOfPage;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    copy[i] = std::atomic_ref(words[i]).load(std::memory_order_relaxed);  // W3
-  }
-  const auto* const bytes = reinterpret_cast<const std::byte*>(copy.data());
+  const std::uint64_t count = (end - first) * kWords;
+  const auto* const from = reinterpret_cast<const std::uint64_t*>(base_ + first * kPage);
+  for (std::uint64_t i = 0; i < count; ++i) copy_[i] = word_at(from + i);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(copy_.data());
   const std::uint64_t total = count * 8;
   for (std::uint64_t done = 0; done < total;) {
     const ssize_t n =

@@ -3,9 +3,9 @@
 // fence in an operation least of all. Here the file's content stands for the page cache and `disk`
 // for what is below it: pages go there when msync, fsync or fdatasync say so, whole pages at any
 // other time, and at the cut any sectors or words of pages that are dirty. Odd seeds have a shared
-// mapping, where a store dirties its page; even ones private copies, where pwrite does. Workloads
-// are cut in and between their write-backs; each image must recover to what the tree promises, and
-// to nothing in between.
+// mapping, where a store dirties its page; even ones private copies, where pwrite does, of all or
+// of the first quarter of a MiB. Workloads are cut in and between their write-backs; each image
+// must recover to what the tree promises, and to nothing in between.
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -164,9 +164,11 @@ class PowerCutRun {
   PowerCutRun(std::string spec, std::uint64_t seed)
       : spec_(std::move(spec)),
         random_(seed),
-        options_(seed % 2 == 0 ? in_copies(on_disk_by_hand()) : on_disk_by_hand()),
+        options_(on_disk_by_hand()),
         strict_(!is_buffered(spec_)),
         seed_(seed) {
+    if (seed % 2 == 0) options_ = in_copies(options_);
+    if (seed % 4 == 0) options_.private_bytes = std::uint64_t{1} << 18;
     Pool pool = Pool::open(path(), options_).value();
     for (const char* const name : kNames) EXPECT_TRUE(pool.index<K>(name, spec_));
   }
@@ -319,7 +321,7 @@ class PowerCutRun {
   Scratch scratch_;
   const std::string spec_;
   Random random_;
-  const PoolOptions options_;
+  PoolOptions options_;
   const bool strict_;
   const std::uint64_t seed_;
   bool by_hand_ = true;

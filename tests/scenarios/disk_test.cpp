@@ -41,7 +41,7 @@ TEST_P(Disk, OperationsAndReopen) {
 TEST(DiskCopies, EndWhereTheyMay) {
   const Scratch scratch;
   PoolOptions options = on_disk();
-  options.private_bytes = std::uint64_t{2} << 20;
+  options.private_bytes = std::uint64_t{2} << 20;  // after that growth leaves it shared
   const std::uint64_t keys = 200'000;
   {
     Pool pool = Pool::open(scratch / "pool", options).value();

@@ -168,7 +168,7 @@ TEST_P(Reopen, AfterKill) {
       []<class K>(const std::string& spec) { after_kill<K>(spec, small_pool(), scaled(12)); });
 }
 
-// Dirty pages outlive the process: the next open writes them back before it reads them.
+// What the process left in the page cache, the next open writes back before it reads it.
 TEST_P(Reopen, AfterKillOnDisk) {
   with_keys([]<class K>(const std::string& spec) {
     after_kill<K>(spec, on_disk(), scaled(3));

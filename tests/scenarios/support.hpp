@@ -89,7 +89,7 @@ inline PoolOptions on_disk() {
   options.private_bytes = 0;
   return options;
 }
-// As it is by default: the file has what was written back, and nothing else.
+// As it is by default: the file has what was written back, page by page.
 inline PoolOptions in_copies(PoolOptions options) {
   options.private_bytes.reset();
   return options;
