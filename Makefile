@@ -87,7 +87,7 @@ mutants: ## Would the crash checker notice? Drop every flush and fence; plant kn
 	@scripts/bootstrap build
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
-	@build/release/crash/everleaf-crash --planted --budget 15
+	@build/release/crash/everleaf-crash --planted --budget 20
 	@build/release/crash/everleaf-crash --mutate --budget 300
 
 fuzz: ## Feed pools, files and calls that a fuzzer makes up (FUZZ_SECONDS=120 for each target)

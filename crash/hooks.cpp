@@ -9,24 +9,28 @@
 namespace everleaf::crash {
 namespace {
 
-std::uintptr_t g_base = 0;
-std::size_t g_bytes = 0;  // 0: nobody watches
+// Read by every access of the library: in one line.
+struct alignas(64) Watched {
+  std::uintptr_t base = 0;
+  std::size_t bytes = 0;  // 0: nobody watches
+};
+Watched g_watched;
 Recorder* g_recorder = nullptr;
 
 }  // namespace
 
 void Recorder::watch(Recorder* recorder) {
   g_recorder = recorder;
-  g_bytes = 0;
+  g_watched.bytes = 0;
   if (recorder == nullptr) return;
-  g_base = reinterpret_cast<std::uintptr_t>(recorder->arena().base(0));
-  g_bytes = recorder->arena().capacity() * (recorder->arena().deepest() + 1);
+  g_watched = {reinterpret_cast<std::uintptr_t>(recorder->arena().base(0)),
+               recorder->arena().capacity() * (recorder->arena().deepest() + 1)};
 }
 
 namespace {
 
 inline bool watched(const volatile void* address) {
-  return reinterpret_cast<std::uintptr_t>(address) - g_base < g_bytes;
+  return reinterpret_cast<std::uintptr_t>(address) - g_watched.base < g_watched.bytes;
 }
 
 std::size_t offset_of(const volatile void* address) {
@@ -34,12 +38,24 @@ std::size_t offset_of(const volatile void* address) {
          reinterpret_cast<std::uintptr_t>(g_recorder->arena().active_base());
 }
 
+// Apart, so that an access outside the arena, which most are, needs no registers for them.
+[[gnu::noinline]] void read_watched(const volatile void* address, std::size_t bytes) {
+  if (bytes != 0) g_recorder->read(offset_of(address), bytes);
+}
+
+[[gnu::noinline]] void write_watched(const volatile void* address, std::size_t bytes,
+                                     const void* pc) {
+  if (bytes != 0) g_recorder->write(offset_of(address), bytes, pc);
+}
+
 inline void on_read(const volatile void* address, std::size_t bytes) {
-  if (watched(address) && bytes != 0) g_recorder->read(offset_of(address), bytes);
+  if (watched(address)) [[unlikely]]
+    read_watched(address, bytes);
 }
 
 inline void on_write(const volatile void* address, std::size_t bytes, const void* pc) {
-  if (watched(address) && bytes != 0) g_recorder->write(offset_of(address), bytes, pc);
+  if (watched(address)) [[unlikely]]
+    write_watched(address, bytes, pc);
 }
 
 // An atomic access: what was pending has happened. Relaxed ones outside the arena are counters, and
@@ -63,6 +79,19 @@ inline void after_atomic(const volatile T* address, const void* pc, bool bits) {
 // Bits of a word that have different owners.
 constexpr bool of_bits(std::string_view name) {
   return name == "fetch_or" || name == "fetch_and";
+}
+
+// Apart for the same reason as read_watched().
+template <class T>
+[[gnu::noinline]] T load_shared(const volatile T* address, bool shared) {
+  before_atomic(address, false, shared);
+  return __atomic_load_n(address, __ATOMIC_SEQ_CST);
+}
+
+template <class T>
+inline T load_atomic(const volatile T* address, bool shared) {
+  if (watched(address) || Scheduler::active() != nullptr) return load_shared(address, shared);
+  return __atomic_load_n(address, __ATOMIC_SEQ_CST);
 }
 
 template <class T, class F>
@@ -183,8 +212,7 @@ __extension__ typedef unsigned __int128 everleaf_a128;
   }
 #define EVERLEAF_ATOMIC(bits)                                                                     \
   everleaf_a##bits __tsan_atomic##bits##_load(const volatile everleaf_a##bits* p, int order) {    \
-    everleaf::crash::before_atomic(p, false, order != __ATOMIC_RELAXED);                          \
-    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                  \
+    return everleaf::crash::load_atomic(p, order != __ATOMIC_RELAXED);                            \
   }                                                                                               \
   void __tsan_atomic##bits##_store(volatile everleaf_a##bits* p, everleaf_a##bits v, int order) { \
     store_atomic(                                                                                 \

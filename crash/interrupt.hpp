@@ -1,7 +1,6 @@
 // Ctrl-C: what is under way ends early, and what was found is still written down.
 #pragma once
 
-#include <chrono>
 #include <csignal>
 
 namespace everleaf::crash {
@@ -10,10 +9,6 @@ inline volatile std::sig_atomic_t interrupt_came = 0;
 
 [[nodiscard]] inline bool interrupted() noexcept {
   return interrupt_came != 0;
-}
-// The time is up, whoever says so.
-[[nodiscard]] inline bool is_late(std::chrono::steady_clock::time_point deadline) {
-  return interrupted() || std::chrono::steady_clock::now() > deadline;
 }
 
 // The signal is remembered; `once`: a second one ends the process.

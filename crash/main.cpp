@@ -43,6 +43,7 @@ struct Arguments {
   unsigned nested = 2;
   unsigned threads = 1;
   double budget = 60;
+  bool processor_time = false;
   unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
   std::size_t exhaustive = 0;
   std::string json;
@@ -82,9 +83,13 @@ void declare_options(CLI::App& app, Arguments& a) {
                  "More than 1: tiny concurrent programs, every schedule with two preemptions")
       ->capture_default_str()
       ->check(CLI::Range(1U, kMostFibers));
-  app.add_option("--budget", a.budget, "Seconds for all indexes together")
+  app.add_option("--budget", a.budget,
+                 "Seconds for all indexes together; with --mutate and --planted of processor time, "
+                 "so that other load changes little: for all sites together, for each run of a bug")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 1e6));
+  app.add_flag("--processor-time", a.processor_time,
+               "The budget is processor time, of all processes together");
   app.add_option("--jobs", a.jobs,
                  "Indexes at once, each in a process of its own; 1: none of these")
       ->capture_default_str()
@@ -175,6 +180,11 @@ double rate(const Report& report) {
   return report.seconds > 0 ? static_cast<double>(report.executions) / report.seconds : 0;
 }
 
+Clock::time_point from_now(double seconds) {
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
 // Before anything is done: it would be in vain.
 void can_write(const std::string& path) {
   if (!path.empty() && !std::ofstream(path, std::ios::app)) {
@@ -249,7 +259,7 @@ std::uint64_t compare(Config config, const Origin& origin, std::uint64_t& points
 }
 
 // Workloads until the time is up; each of another seed, so of another shape.
-Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time_point until) {
+Row check(const Arguments& a, const std::string& spec, KeyType keys, const Deadline& until) {
   Row row{spec, keys, {}, 0, 0, 0, 0};
   const Progress progress;
   for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || !is_late(until)); ++n) {
@@ -289,26 +299,20 @@ Row check(const Arguments& a, const std::string& spec, KeyType keys, Clock::time
   return row;
 }
 
-std::string replay_line(const ConcurrentConfig& config, const ConcurrentReport& report) {
-  return fmt::format("spec={} keys={} domain={} program={} switches={}", config.spec,
-                     everleaf::to_string(config.keys), everleaf::to_string(config.domain),
-                     to_string(config.program), to_string(report.switches));
-}
-
 void print_failure(const ConcurrentConfig& config, const ConcurrentReport& report) {
   fmt::print("FAILURE {}\n", report.failure);
   for (const std::string& line : report.history) fmt::print("  {}\n", line);
   if (!report.where.empty()) fmt::print("last flush or fence at {}\n", report.where);
-  fmt::print("replay: everleaf crash --replay '{}'\n", replay_line(config, report));
+  fmt::print("replay: everleaf crash --replay '{}'\n", replay_line(config, report.switches));
 }
 
 // Concurrent programs until the time is up.
 Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
-                  Clock::time_point until) {
-  constexpr std::chrono::milliseconds kMostPerProgram{500};
+                  const Deadline& until) {
+  constexpr double kMostPerProgram = 0.5;  // seconds of processor time
   Row row{spec, keys, {}, 0, 0, 0, 0};
   const Progress progress;
-  const auto begun = Clock::now();
+  const double begun = processor_seconds();
   for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || !is_late(until)); ++n) {
     ConcurrentConfig config;
     config.spec = spec;
@@ -323,7 +327,7 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
     const bool deep = !a.program.empty() || n % 8 == 7;
     config.preemptions = config.program.threads.size() == 2 && deep ? 2 : 1;
     config.random_runs = deep ? 100 : 20;
-    config.deadline = a.program.empty() ? std::min(until, Clock::now() + kMostPerProgram) : until;
+    config.deadline = a.program.empty() ? Deadline::within(kMostPerProgram, until) : until;
     const ConcurrentReport report = run_concurrent(config);
     ++row.workloads;
     row.schedules += report.schedules;
@@ -340,7 +344,7 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
     progress.show(row, 0, 0);
     if (!a.program.empty()) break;
   }
-  row.sum.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+  row.sum.seconds = processor_seconds() - begun;
   return row;
 }
 
@@ -354,9 +358,10 @@ void print_failure(const WordsConfig& config, const WordsReport& report) {
 // Programs on a few words until the time is up: schedules, threads that stop, recoveries that
 // crash.
 int run_words(const Arguments& a) {
-  constexpr std::chrono::milliseconds kMostPerProgram{800};
-  const auto begun = Clock::now();
-  const auto until = begun + std::chrono::milliseconds(static_cast<std::int64_t>(a.budget * 1000));
+  constexpr double kMostPerProgram = 0.8;  // seconds of processor time
+  const double begun = processor_seconds();
+  const Deadline until =
+      a.processor_time ? Deadline::within(a.budget) : Deadline{from_now(a.budget)};
   WordsReport sum;
   std::uint64_t failures = 0;
   std::uint64_t n = 0;
@@ -392,14 +397,14 @@ int run_words(const Arguments& a) {
   for (std::uint64_t seed = a.seed; a.program.empty() && on(); ++seed) {
     WordsConfig config = word_search(make_words(seed, a.threads), seed, domain);
     config.nested = std::min(a.nested, config.nested);
-    config.deadline = std::min(until, Clock::now() + kMostPerProgram);
+    config.deadline = Deadline::within(kMostPerProgram, until);
     check_one(config);
   }
   fmt::print(
       "{} programs, {} schedules, {} crash points, {} in recovery, {} executions, {} failures\n", n,
       sum.schedules, sum.crash_points, sum.nested_points, sum.executions, failures);
   for (const auto& [path, times] : sum.reached) fmt::print("  {:>9} {}\n", times, path);
-  const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+  const double seconds = processor_seconds() - begun;
   write_json(a.json, nlohmann::json::array(
                          {{{"index", "pmwcas"},
                            {"keys", nullptr},
@@ -509,15 +514,24 @@ void print_row(const nlohmann::json& row) {
 int run_checks(const Arguments& a) {
   const auto all = cases(a);
   const unsigned jobs = a.record_only ? 1 : a.jobs;
-  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                      std::chrono::duration<double>(a.budget));
+  const auto end = from_now(a.budget);
+  const double begun = processor_seconds();
+  double spent = 0;          // by processes that have ended
+  std::size_t finished = 0;  // cases
   nlohmann::json rows = nlohmann::json::array();
   std::uint64_t failures = 0;
   // What is left of the time, for those that are left and those that still run.
-  const auto look = [&](std::size_t i) {
+  const auto share = [&](std::size_t i) -> Deadline {
+    if (a.processor_time) {
+      const double left = a.budget - spent - (jobs > 1 ? 0 : processor_seconds() - begun);
+      return Deadline::within(std::max(left, 0.0) / static_cast<double>(all.size() - finished));
+    }
     const auto now = Clock::now();
-    const auto until = now + std::max(end - now, Clock::duration{}) * jobs /
-                                 static_cast<Clock::rep>(all.size() - i + jobs - 1);
+    return {now + std::max(end - now, Clock::duration{}) * jobs /
+                      static_cast<Clock::rep>(all.size() - i + jobs - 1)};
+  };
+  const auto look = [&](std::size_t i) {
+    const Deadline until = share(i);
     return a.threads == 1 && a.program.empty()
                ? check(a, all[i].first, all[i].second, until)
                : check_threads(a, all[i].first, all[i].second, until);
@@ -525,10 +539,12 @@ int run_checks(const Arguments& a) {
   const auto note = [&](const nlohmann::json& row) {
     print_row(row);
     rows.push_back(row);
+    ++finished;
     failures += row.at("failures").get<std::uint64_t>();
     return !a.first || failures == 0;
   };
   const auto ended = [&](std::size_t i, const Ended& end_of) {
+    spent += end_of.processor_s;
     fmt::print("{}", end_of.printed);
     if (end_of.died.empty()) return note(nlohmann::json::parse(end_of.answer));
     fmt::print("{}\n", end_of.died);

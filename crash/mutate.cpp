@@ -1,7 +1,6 @@
 #include "mutate.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -19,16 +18,10 @@
 namespace everleaf::crash {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::size_t kTries = 6;  // runs that look for a site, of each kind
 constexpr double kLookAround = 0.5;
 constexpr std::uint64_t kCrashesToLookAt = 30;
 constexpr std::uint64_t kDeep = 64;  // images of a crash, at last
-
-Clock::time_point in_seconds(double seconds) {
-  return Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
 
 // On the site's line or the two above it.
 std::string justification(const SiteId& site) {
@@ -64,7 +57,7 @@ Coverage cover(Config config) {
   config.nested = 2;
   config.most = 4;
   config.most_nested = 2;
-  config.processor_seconds = kLookAround;
+  config.deadline = Deadline::within(kLookAround);
   config.stride = 1 + workload.crash_points / kCrashesToLookAt;
   const Report recoveries = run(config);
   all.executions = static_cast<double>(std::max<std::uint64_t>(recoveries.executions, 1));
@@ -135,8 +128,8 @@ std::vector<Try> tries(const std::vector<Config>& configs, const std::vector<Cov
   return all;
 }
 
-std::string by_threads(const Config& like, const SiteId& site, Clock::time_point until) {
-  for (std::uint64_t seed = 1; Clock::now() < until; ++seed) {
+std::string by_threads(const Config& like, const SiteId& site, const Deadline& until) {
+  for (std::uint64_t seed = 1; !is_late(until); ++seed) {
     ConcurrentConfig config;
     config.spec = like.spec;
     config.keys = like.keys;
@@ -146,7 +139,7 @@ std::string by_threads(const Config& like, const SiteId& site, Clock::time_point
     config.preemptions = 1;
     config.random_runs = 10;
     config.dropped = site;
-    config.deadline = std::min(until, in_seconds(1));
+    config.deadline = Deadline::within(1, until);
     const ConcurrentReport report = run_concurrent(config);
     if (!report.failure.empty()) return to_string(config.program) + ": " + report.failure;
   }
@@ -156,11 +149,11 @@ std::string by_threads(const Config& like, const SiteId& site, Clock::time_point
 std::string noticed(Config config, const Try& one, const SiteId& site, std::uint64_t most,
                     double seconds) {
   const Way way = one.way;
-  if (way == Way::threads) return by_threads(config, site, in_seconds(seconds));
+  if (way == Way::threads) return by_threads(config, site, Deadline::within(seconds));
   config.dropped = site;
   if (most < kDeep) config.only_points = one.points;
   config.most = std::min(config.most, most);
-  config.processor_seconds = seconds;
+  config.deadline = Deadline::within(seconds);
   config.after_drop = way == Way::workload;  // up to the first drop nothing differs
   config.nested = config.after_drop ? 1 : 2;
   config.skip_creation = !config.after_drop;
@@ -188,19 +181,19 @@ std::string noticed(const std::vector<Config>& configs, const std::vector<Try>& 
 
 // --- Programs of src/pmwcas ---
 std::string by_words(const SiteId& site, double seconds) {
-  const auto until = in_seconds(seconds);
+  const auto until = Deadline::within(seconds);
   for (const WordsStory& story : word_stories()) {
     WordsConfig config = config_of(story, Domain::memory);
     config.dropped = site;
     const WordsReport report = run_words(config);
     if (!report.failure.empty()) return replay_line(config, report) + ": " + report.failure;
   }
-  for (std::uint64_t seed = 0; seed == 0 || Clock::now() < until; ++seed) {
+  for (std::uint64_t seed = 0; seed == 0 || !is_late(until); ++seed) {
     for (const Domain domain : {Domain::memory, Domain::disk}) {
       for (unsigned threads = 1; threads <= 3; ++threads) {
         WordsConfig config = word_search(make_words(seed, threads), seed, domain);
         config.dropped = site;
-        config.deadline = std::min(until, in_seconds(1));
+        config.deadline = Deadline::within(1, until);
         const WordsReport report = run_words(config);
         if (!report.failure.empty()) return replay_line(config, report) + ": " + report.failure;
       }
@@ -284,7 +277,7 @@ std::vector<Mutant> mutate_words(std::string_view part, double seconds_each, uns
     for (unsigned threads = 1; threads <= 3; ++threads) {
       WordsConfig config = word_search(make_words(seed, threads), seed, Domain::memory);
       config.collect_sites = true;
-      config.deadline = in_seconds(1);
+      config.deadline = Deadline::within(1);
       sites.merge(run_words(config).sites);
     }
   }

@@ -24,8 +24,8 @@ struct Mutation {
 };
 
 // All sites that the runs meet and whose names contain `part`. Each is dropped in those runs that
-// meet it most often, in the workload or in recovery, for so many seconds altogether, and in a
-// process of its own, so many at a time: what it breaks may be anything.
+// meet it most often, in the workload or in recovery, for so many seconds of processor time
+// altogether, and in a process of its own, so many at a time: what it breaks may be anything.
 Mutation mutate(const std::vector<Config>& configs, std::string_view part, double seconds_each,
                 unsigned jobs);
 // The same for the sites of src/pmwcas, by its programs without a tree: they have no numbers.

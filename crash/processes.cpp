@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -21,15 +22,23 @@
 namespace everleaf::crash {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr char kAnswerFollows = '\0';  // nothing that is printed has it
 constexpr int kPollMs = 200;
 constexpr int kBroken = 3;  // exit status
+
+// Of a machine so busy that a process gets this part of one processor.
+constexpr double kLeastShare = 1.0 / 20;
+constexpr double kLeastWall = 60;  // seconds
 
 struct Child {
   pid_t pid = -1;
   int out = -1;
   std::size_t job = 0;
   std::string text;
+  Clock::time_point begun = Clock::now();
+  bool hangs = false;
 };
 
 // The signal ends the process.
@@ -64,7 +73,7 @@ Child begin(const Jobs& jobs, std::size_t job) {
     work(jobs, job, ends[1]);
   }
   ::close(ends[1]);
-  return {pid, ends[0], job, {}};
+  return {pid, ends[0], job, {}, Clock::now(), false};
 }
 
 // True: the child has ended.
@@ -75,22 +84,39 @@ bool listen(Child& child) {
   return n == 0 || (n < 0 && errno != EINTR);
 }
 
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+}
+
 Ended finish(const Child& child) {
   ::close(child.out);
   int status = 0;
-  ::waitpid(child.pid, &status, 0);
+  rusage used{};
+  ::wait4(child.pid, &status, 0, &used);
   const std::size_t at = child.text.find(kAnswerFollows);
   Ended ended;
   ended.printed = child.text.substr(0, at);
+  ended.processor_s = seconds(used.ru_utime) + seconds(used.ru_stime);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && at != std::string::npos) {
     ended.answer = child.text.substr(at + 1);
   } else if (WIFSIGNALED(status)) {
-    ended.out_of_time = WTERMSIG(status) == SIGXCPU;
-    ended.died = std::string("the process was ended by ") + ::strsignal(WTERMSIG(status));
+    ended.out_of_time = WTERMSIG(status) == SIGXCPU || child.hangs;
+    ended.died = child.hangs
+                     ? "the process hung"
+                     : std::string("the process was ended by ") + ::strsignal(WTERMSIG(status));
   } else {
     ended.died = "the process ended with status " + std::to_string(WEXITSTATUS(status));
   }
   return ended;
+}
+
+void end_hanging(std::vector<Child>& children, double processor_seconds) {
+  const std::chrono::duration<double> most(kLeastWall + processor_seconds / kLeastShare);
+  for (Child& child : children) {
+    if (child.hangs || Clock::now() - child.begun < most) continue;
+    child.hangs = true;
+    ::kill(child.pid, SIGKILL);
+  }
 }
 
 void end_all(std::vector<Child>& children) {
@@ -114,6 +140,7 @@ void in_processes(const Jobs& jobs) {
         for (const Child& child : children) ::kill(child.pid, SIGTERM);
       }
     }
+    if (jobs.processor_seconds > 0) end_hanging(children, jobs.processor_seconds);
     if (next < jobs.count && children.size() < jobs.at_once) {
       children.push_back(begin(jobs, next++));
       continue;

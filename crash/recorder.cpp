@@ -107,10 +107,11 @@ void Recorder::settle_pending() {
   stored(pending_at_, bytes, pending_pc_, thread());
 }
 
-void Recorder::note_read(std::size_t at, std::size_t bytes, bool only_read) {
+void Recorder::read_and_note(std::size_t at, std::size_t bytes, bool only_read) {
   if (gauge != nullptr) gauge->read(at, bytes);
   if (only_read && dependencies && durable_[thread()] == 0 && !of_allocator(at))
     arena_.unsynced(at, bytes, thread(), saw_[thread()]);
+  arena_.will_read(at, bytes);
 }
 
 void Recorder::write(std::size_t at, std::size_t bytes, const void* pc) {

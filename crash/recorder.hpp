@@ -57,8 +57,10 @@ class Recorder final : public pmem::Observer {
 
   // --- Hooks ---
   void read(std::size_t at, std::size_t bytes, bool only_read = true) {
-    if (++events_ > limit_) runaway();
-    if (gauge != nullptr || dependencies) note_read(at, bytes, only_read);
+    if (++events_ > limit_) [[unlikely]]
+      runaway();
+    if (gauge != nullptr || dependencies) [[unlikely]]
+      return read_and_note(at, bytes, only_read);
     arena_.will_read(at, bytes);
   }
   void write(std::size_t at, std::size_t bytes, const void* pc);
@@ -117,7 +119,7 @@ class Recorder final : public pmem::Observer {
                                : at >= pmem::kStateAt && at < pmem::kDirectoryAt;
   }
   void settle_pending();
-  void note_read(std::size_t at, std::size_t bytes, bool only_read);
+  void read_and_note(std::size_t at, std::size_t bytes, bool only_read);
   void stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by);
   bool drop(const pmem::Site& site, Act act);
   void note_site(SiteUse& use);

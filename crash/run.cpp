@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <cstdio>
-#include <ctime>
 #include <ranges>
 #include <tuple>
 #include <unordered_set>
@@ -14,14 +12,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "interrupt.hpp"
+#include "last_words.hpp"
 #include "pmem/format.hpp"
 #include "trees/pool_state.hpp"
 
 namespace everleaf::crash {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kCapacity = std::size_t{4} << 20;
 constexpr std::uint64_t kMostEvents1 = 50'000'000;  // of one recovery
@@ -69,61 +65,6 @@ std::string show(std::string_view key) {
   return text + (key.size() > 24 ? fmt::format("'... of {}", key.size()) : "'");
 }
 
-// Text in a buffer of its own: the heap may be what broke.
-class LastWords {
- public:
-  template <class... Args>
-  void add(const char* format, Args... args) noexcept {
-    const int n = std::snprintf(text_.data() + size_, text_.size() - size_, format, args...);
-    if (n > 0) size_ = std::min(size_ + static_cast<std::size_t>(n), text_.size() - 1);
-  }
-  void write() const noexcept {
-    if (::write(STDOUT_FILENO, text_.data(), size_) < 0) return;
-  }
-
- private:
-  std::array<char, 8192> text_{};
-  std::size_t size_ = 0;
-};
-
-// Signals that damaged memory ends in, on a stack of their own, for as long as this lives.
-class Signals {
- public:
-  explicit Signals(Crasher* crasher) {
-    crasher_ = crasher;
-    stack_t stack{};
-    stack.ss_sp = memory_.data();
-    stack.ss_size = memory_.size();
-    ::sigaltstack(&stack, &old_stack_);
-    struct sigaction action {};
-    action.sa_handler = &Signals::caught;
-    action.sa_flags = static_cast<int>(SA_ONSTACK | SA_RESETHAND);
-    for (std::size_t i = 0; i < kCaught.size(); ++i) ::sigaction(kCaught[i], &action, &old_[i]);
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-  ~Signals() {
-    for (std::size_t i = 0; i < kCaught.size(); ++i) ::sigaction(kCaught[i], &old_[i], nullptr);
-    ::sigaltstack(&old_stack_, nullptr);
-    crasher_ = nullptr;
-  }
-
- private:
-  static constexpr std::array kCaught{SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
-  static void caught(int signal) {
-    const char* const what = signal == SIGSEGV  ? "SIGSEGV"
-                             : signal == SIGBUS ? "SIGBUS"
-                             : signal == SIGFPE ? "SIGFPE"
-                                                : "SIGABRT";
-    if (crasher_ != nullptr) crasher_->dying(what);
-    ::_exit(1);
-  }
-  static inline Crasher* crasher_ = nullptr;
-  static inline std::array<std::byte, 65536> memory_;
-  std::array<struct sigaction, 4> old_{};
-  stack_t old_stack_{};
-};
-
 template <class K>
 class Run final : Crasher {
  public:
@@ -150,7 +91,7 @@ class Run final : Crasher {
     quiet_ = true;
     index_.reset();
     pool_.reset();
-    report_.seconds = seconds();
+    report_.seconds = processor_seconds() - started_;
     report_.pool_bytes = bytes_[0];
     report_.merged = arena_.merged();
     report_.stores = arena_.stores();
@@ -303,14 +244,11 @@ class Run final : Crasher {
 
   // The option that gives nodes their size; empty: there is none.
   static std::string_view size_option(std::string_view tree) {
+    constexpr std::array<std::string_view, 2> kNames{"node", "page"};
     const auto row = std::ranges::find(trees(), tree, &TreeInfo::name);
-    for (const std::string_view name : {"node", "page"}) {
-      if (row != trees().end() &&
-          std::ranges::find(row->options, name, &OptionInfo::name) != row->options.end()) {
-        return name;
-      }
-    }
-    return {};
+    if (row == trees().end()) return {};
+    const auto found = std::ranges::find_first_of(row->options, kNames, {}, &OptionInfo::name);
+    return found == row->options.end() ? std::string_view{} : found->name;
   }
 
   static std::string other_name(std::size_t number) { return fmt::format("other {}", number); }
@@ -550,7 +488,7 @@ class Run final : Crasher {
       report_.replayed = report_.replayed || level + 1 == config_.replay.size();
       return explore(level);
     }
-    if (level == 0 && late()) {
+    if (level == 0 && is_late(config_.deadline)) {
       stopped_ = true;
       report_.complete = false;
       return;
@@ -612,15 +550,8 @@ class Run final : Crasher {
     ++report_.executions;
   }
 
-  [[nodiscard]] double seconds() const {
-    return static_cast<double>(std::clock() - started_) / CLOCKS_PER_SEC;
-  }
-  [[nodiscard]] bool late() const {
-    return is_late(config_.deadline) || seconds() > config_.processor_seconds;
-  }
-
   bool out_of_time(std::uint64_t n) {
-    if (n % 256 != 255 || !late()) return false;
+    if (n % 256 != 255 || !is_late(config_.deadline)) return false;
     report_.complete = false;
     quiet_ = true;
     return true;
@@ -977,7 +908,7 @@ class Run final : Crasher {
   }
 
   const Config& config_;
-  const std::clock_t started_ = std::clock();
+  const double started_ = processor_seconds();
   Arena arena_;
   Recorder recorder_;
   Signals signals_{this};

@@ -1,7 +1,6 @@
 // One run of the checker: a workload on one index, and every crash of it that the options ask for.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "arena.hpp"
+#include "deadline.hpp"
 #include "recorder.hpp"
 #include "workload.hpp"
 
@@ -45,8 +45,7 @@ struct Config {
   std::uint64_t stride = 1;                // each so many-th crash point only
   std::vector<std::uint64_t> only_points;  // not empty: these only, in rising order
   std::vector<Crash> replay;               // not empty: this one only
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
-  double processor_seconds = 1e9;  // the same in processor time: other programs may share the core
+  Deadline deadline;
   std::function<void(std::uint64_t points, std::uint64_t executions)> progress;
 };
 

@@ -6,12 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "interrupt.hpp"
-
 namespace everleaf::crash {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 std::vector<Op> kept_ops(const Origin& origin) {
   const std::vector<Op> all = make_workload(origin.workload);
@@ -24,7 +20,7 @@ std::vector<Op> kept_ops(const Origin& origin) {
 
 // Whether this choice of operations fails, too.
 bool fails(Config& config, Origin& origin, Failure& failure, std::vector<std::size_t> kept,
-           Clock::time_point until) {
+           const Deadline& until) {
   Origin candidate{origin.workload, std::move(kept)};
   Config shorter = config;
   shorter.ops = kept_ops(candidate);
@@ -107,8 +103,7 @@ bool parse_crash(const std::string& text, std::vector<Crash>& crashes) {
 }  // namespace
 
 void shrink(Config& config, Origin& origin, Failure& failure, double seconds) {
-  const auto until =
-      Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+  const auto until = Deadline::within(seconds);
   if (failure.op >= config.ops.size()) {  // before any operation
     origin.kept.clear();
     config.ops.clear();

@@ -15,8 +15,8 @@ struct Origin {
   std::vector<std::size_t> kept;  // indices of its operations
 };
 
-// Delta debugging: leaves out operations for as long as some crash in the last one fails. Updates
-// config.ops, origin.kept and failure.
+// Delta debugging: leaves out operations for as long as some crash in the last one fails, for so
+// many seconds of processor time. Updates config.ops, origin.kept and failure.
 void shrink(Config& config, Origin& origin, Failure& failure, double seconds);
 
 // spec=... keys=... domain=... seed=... ops=... keep=0-3,5 crash=12/0of2.1of3

@@ -4,10 +4,14 @@
 Each *.patch beside this file is one bug that real persistent indexes had, or its like: a line that
 tells its story, an optional line "Run: ARGUMENTS", and the patch. A copy of the source tree gets one
 bug at a time, is built, and everleaf-crash runs on it until it reports a failure or its budget ends.
-What it reports counts if the sources without the bug do not fail in the same way.
+The budget is processor time, so that other load changes little. What is reported counts if the
+sources without the bug do not fail in the same way: neither in the replay of the failure, nor, where
+the bug ended or hung the program without one, in the same run.
 
   planted.py --apply                     only proves that every patch applies
   planted.py --work DIR [--only NAME]... builds and runs; exit code 1 if a bug was not found
+  planted.py --work DIR --json FILE --resume
+                                         goes on where the run that wrote the file was ended
 """
 
 import argparse
@@ -15,10 +19,11 @@ import fcntl
 import json
 import pathlib
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -77,9 +82,35 @@ def configure(work):
         check=True, stdout=subprocess.DEVNULL)
 
 
+def limits(budget):
+    """Processor seconds of a process, and seconds on the clock: for what hangs, not for load."""
+    return budget * 3 + 30, budget * 60 + 120
+
+
+def crash_run(program, arguments, budget):
+    """(exit code, output), or (None, ...) if it hung."""
+    processor, clock = limits(budget)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 5))
+
+    try:
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=clock,
+                              preexec_fn=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return None, ""
+    if -done.returncode in (signal.SIGXCPU, signal.SIGKILL):
+        return None, done.stdout + done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def budget_of(budget):
+    return ["--first", "--processor-time", "--budget", str(budget)]
+
+
 # What a bug without a line of its own is looked for with, the quickest first.
 def default_runs(name, budget):
-    spent = ["--first", "--budget", str(budget)]
+    spent = budget_of(budget)
     if name.startswith("d"):
         yield ["--index", "all", "--keys", "both", "--threads", "2", *spent]
         return
@@ -90,30 +121,25 @@ def default_runs(name, budget):
     yield [*every, "--ops", "100", "--nested", "1", "--domain", "disk"]
 
 
-def fails_clean(clean, line):
-    """Whether the replay line is a failure of the sources without a bug, too."""
-    words = re.search("--replay '(.*)'", line)
-    return words is not None and subprocess.run(
-        [clean, "--replay", words[1]], capture_output=True, check=False).returncode not in (0, 2)
-
-
 def hunt(program, clean, name, run, budget):
     """How the bug was found, or None."""
-    runs = [run + ["--first", "--budget", str(budget)]] if run else default_runs(name, budget)
-    for arguments in runs:
-        try:
-            done = subprocess.run([program, *arguments], capture_output=True, text=True,
-                                  timeout=budget * 3 + 60, check=False)
-        except subprocess.TimeoutExpired:
-            return "hangs: " + " ".join(arguments)
-        if done.returncode in (2, 3):
-            sys.exit(f"{name}: {' '.join(arguments)}\n{done.stderr}")
-        if done.returncode != 0:
-            lines = (done.stdout + done.stderr).strip().splitlines()
-            replay = [line for line in lines if "--replay" in line]
-            if replay and fails_clean(clean, replay[0]):
-                sys.exit(f"{name}: without it, too: {replay[0].strip()}")
-            return replay[0].strip() if replay else f"exit {done.returncode}"
+    for arguments in [run + budget_of(budget)] if run else default_runs(name, budget):
+        code, output = crash_run(program, arguments, budget)
+        if code in (2, 3):
+            sys.exit(f"{name}: {' '.join(arguments)}\n{output}")
+        if code == 0:
+            continue
+        # The control: the sources without the bug do not fail so. 2: the line is of another build.
+        words = re.search("--replay '(.*)'", output)
+        again = ["--replay", words[1]] if words else arguments
+        control, _ = crash_run(clean, again, budget)
+        if control not in ((0, 2) if words else (0,)):
+            sys.exit(f"{name}: without it, too: {' '.join(again)}")
+        if words:
+            return words[0]
+        end = "hangs" if code is None else f"exit {code}"
+        said = [line for line in output.splitlines() if "the process" in line or "stuck" in line]
+        return f"{end}{': ' + said[0].strip() if said else ''} (without it, the same run is clean)"
     return None
 
 
@@ -121,6 +147,11 @@ def index_of(path):
     """Whose bug it is: a tree's, or that of a room below the trees."""
     files = re.findall(r"^\+\+\+ b/src/(?:trees/)?(\w+)/", path.read_text(), re.MULTILINE)
     return files[0] if files else "everleaf"
+
+
+def read_json(path):
+    """The bugs of each index that a run before hunted."""
+    return {row["index"]: row["bugs"] for row in json.loads(path.read_text())}
 
 
 def write_json(path, bugs_of):
@@ -145,6 +176,11 @@ def lock(work):
     return held
 
 
+def processor_seconds():
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
 def hunt_all(arguments):
     """The bugs of each index, and how each was found."""
     source = arguments.work / "source"
@@ -158,19 +194,23 @@ def hunt_all(arguments):
     if built.returncode != 0:
         sys.exit(f"does not build\n{built.stdout[-3000:]}")
     shutil.copy2(program, clean)
-    bugs_of = {}
+    bugs_of = read_json(arguments.json) if arguments.resume else {}
+    hunted_before = {bug["bug"] for hunted in bugs_of.values() for bug in hunted}
     for name, story, run, path in bugs(arguments.only):
-        begun = time.monotonic()
+        if name in hunted_before:
+            continue
         if patch(source, path).returncode != 0:
             sys.exit(f"{name}: does not apply")
         built = build(arguments.work, arguments.jobs)
         if built.returncode != 0:
             sys.exit(f"{name}: does not build\n{built.stdout[-3000:]}")
+        before = processor_seconds()
         found = hunt(program, clean, name, run, arguments.budget)
+        seconds = processor_seconds() - before
         patch(source, path, "--reverse")
-        seconds = time.monotonic() - begun
         bugs_of.setdefault(index_of(path), []).append(
-            {"bug": name, "story": story, "found": found, "seconds": round(seconds, 1)})
+            {"bug": name, "story": story, "found": found, "processor_seconds": round(seconds, 1),
+             "budget": arguments.budget})
         print(f"{'found ' if found else 'MISSED'} {name:32} {seconds:6.1f} s  {found or story}",
               flush=True)
         if arguments.json:
@@ -183,7 +223,10 @@ def main():
     parser.add_argument("--apply", action="store_true", help="only prove that the patches apply")
     parser.add_argument("--work", type=pathlib.Path, help="folder for copies and builds")
     parser.add_argument("--only", action="append", help="one bug; may be repeated")
-    parser.add_argument("--budget", type=int, default=10, help="seconds for one run")
+    parser.add_argument("--budget", type=int, default=20,
+                        help="seconds of processor time for one run")
+    parser.add_argument("--resume", action="store_true",
+                        help="leave out the bugs that the file of --json has")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
@@ -191,8 +234,11 @@ def main():
         return 1 if apply_all(arguments.only) else 0
     if not arguments.work:
         parser.error("--apply or --work")
+    if arguments.resume and not arguments.json:
+        parser.error("--resume needs --json")
+    arguments.resume = arguments.resume and arguments.json.exists()
     try:
-        if arguments.json:
+        if arguments.json and not arguments.resume:
             write_json(arguments.json, {})
     except OSError as error:
         print(f"cannot write to '{arguments.json}': {error.strerror}", file=sys.stderr)

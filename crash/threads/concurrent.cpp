@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <unordered_set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -88,23 +89,33 @@ class Concurrent final : Crasher {
   // --- Schedules ---
   // First without crashes: many races need none, and a schedule takes little time then.
   void explore() {
-    const auto now = std::chrono::steady_clock::now();
     crashes_ = false;
-    explore_until(config_.crashes ? now + (config_.deadline - now) / 4 : config_.deadline);
+    explore_until(config_.crashes ? config_.deadline.part(0.25) : config_.deadline);
     if (!config_.crashes || !report_.failure.empty()) return;
     crashes_ = true;
     explore_until(config_.deadline);
   }
 
-  void explore_until(std::chrono::steady_clock::time_point deadline) {
+  void explore_until(const Deadline& deadline) {
     Explorer explorer({static_cast<unsigned>(config_.program.threads.size()), config_.preemptions,
-                       config_.random_runs, config_.seed, deadline});
+                       config_.random_runs, config_.seed, deadline, sleeper()});
     explorer.all([this](Policy& policy, Trace& trace) {
       trace = schedule(policy);
       return report_.failure.empty();
     });
     report_.switches = explorer.failing();
     report_.complete = explorer.complete();
+  }
+
+  // A thread that only reads: what it holds on to while others work is what they must leave alone.
+  [[nodiscard]] unsigned sleeper() const {
+    const auto reads = [](const Call& call) {
+      return call.kind == Call::Kind::find || call.kind == Call::Kind::scan;
+    };
+    const auto& threads = config_.program.threads;
+    const auto found = std::ranges::find_if(
+        threads, [&](const auto& calls) { return std::ranges::all_of(calls, reads); });
+    return found == threads.end() ? kNobody : static_cast<unsigned>(found - threads.begin());
   }
 
   Trace schedule(Policy& policy) {
@@ -253,29 +264,27 @@ class Concurrent final : Crasher {
   // --- Crashes ---
   void escaped(const std::string& what) override { fail(what); }
 
+  void dying(const char* what) noexcept override {
+    LastWords words;
+    words.add("FAILURE %s\nlast flush or fence at %s:%u\nreplay: everleaf crash --replay '%s", what,
+              source_name(recorder_.last_site().file_name()), recorder_.last_site().line(),
+              line_.c_str());
+    add_switches(words, scheduler_.so_far());
+    words.add("'\n");
+    words.write();
+  }
+
   void crash_point() override {
     if (quiet_ || arena_.level() != 1 || !report_.failure.empty()) return;
     if (!seen_.insert(arena_.state_hash() * 31 + history_hash()).second) return;
     ++report_.crash_points;
-    const Scheduler::Pause pause;
-    recorder_.dependencies = false;
-    arena_.enter();
-    recorder_.switch_level();
-    std::vector<Choice> path;
-    std::uint64_t left = config_.most;
-    do {
-      arena_.begin(path);
+    const Recoveries done = crash_here(recorder_, config_.most, [this] {
       recover();
-      path = arena_.path();
-      arena_.end();
-      recorder_.switch_level();
-      ++report_.executions;
-    } while (report_.failure.empty() && --left != 0 && Arena::advance(path));
-    report_.sampled += left == 0 ? 1 : 0;
-    arena_.leave();
-    recorder_.switch_level();
+      return report_.failure.empty();
+    });
+    report_.executions += done.executions;
+    report_.sampled += done.all ? 0 : 1;
     recorder_.allow(kMostEvents);
-    recorder_.dependencies = strict_;
   }
 
   void recover() {
@@ -370,8 +379,10 @@ class Concurrent final : Crasher {
 
   const ConcurrentConfig& config_;
   const bool strict_ = !is_buffered(config_.spec);
+  const std::string line_ = replay_line(config_, {});
   Arena arena_;
   Recorder recorder_;
+  Signals signals_{this};
   Scheduler scheduler_;
   PoolOptions options_;
   std::uint64_t bytes_ = pmem::kMinPoolBytes;
@@ -491,6 +502,40 @@ void fill_leaves(Random& random, Program& program) {
   }
 }
 
+// The first thread only reads; the others fill its leaf and its neighbours and empty them again, so
+// that blocks are freed and handed out again while it sleeps: one preemption of it is enough.
+void churn_beside_reader(Random& random, Program& program, unsigned clock) {
+  const auto first = static_cast<std::uint32_t>(1 + random.below(12));
+  bool reads = true;
+  std::uint64_t value = 100;
+  for (unsigned thread = 0; thread < program.threads.size(); ++thread) {
+    if (thread == clock) continue;
+    auto& calls = program.threads[thread];
+    calls.clear();
+    if (std::exchange(reads, false)) {
+      const bool scans = random.below(3) == 0;
+      calls.push_back({scans ? Call::Kind::scan : Call::Kind::find,
+                       next_there(program, first + static_cast<std::uint32_t>(random.below(6)))});
+      continue;
+    }
+    const auto change = [&](bool fills, std::uint32_t key) {
+      calls.push_back({fills ? Call::Kind::insert : Call::Kind::remove, key, value++});
+    };
+    if (random.below(2) == 0) {  // a key that comes and goes: leaves that only grow are replaced
+      for (std::uint64_t n = 8 + random.below(6); n != 0; --n) {
+        change(true, first | 1U);
+        change(false, first | 1U);
+      }
+      continue;
+    }
+    const bool fills_first = random.below(2) == 0;
+    const std::uint64_t keys = 3 + random.below(5);
+    for (const bool fills : {fills_first, !fills_first, fills_first}) {
+      for (std::uint32_t key = first; key < first + keys; ++key) change(fills, key);
+    }
+  }
+}
+
 }  // namespace
 
 Program make_program(std::uint64_t seed, unsigned threads, bool ticks) {
@@ -546,7 +591,14 @@ Program make_program(std::uint64_t seed, unsigned threads, bool ticks) {
   }
   if (seed % 4 == 3) remove_neighbours(random, program, clock == 0 ? 1 : 0);
   if (seed % 8 == 5) fill_leaves(random, program);
+  if (seed % 8 == 1) churn_beside_reader(random, program, static_cast<unsigned>(clock));
   return program;
+}
+
+std::string replay_line(const ConcurrentConfig& config, const std::vector<Switch>& switches) {
+  return fmt::format("spec={} keys={} domain={} program={} switches={}", config.spec,
+                     everleaf::to_string(config.keys), everleaf::to_string(config.domain),
+                     to_string(config.program), to_string(switches));
 }
 
 ConcurrentReport run_concurrent(const ConcurrentConfig& config) {

@@ -2,7 +2,6 @@
 // then random ones; every crash in them; and each history must have an order that explains it.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -42,7 +41,7 @@ struct ConcurrentConfig {
   std::uint64_t most = 2000;  // executions of a crash point, then the rest of its choices is left
   std::optional<SiteId> dropped;
   std::optional<std::vector<Switch>> replay;
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  Deadline deadline;
 };
 
 struct ConcurrentReport {
@@ -59,5 +58,7 @@ struct ConcurrentReport {
 };
 
 ConcurrentReport run_concurrent(const ConcurrentConfig& config);
+// "spec=... keys=... domain=... program=... switches=..."
+std::string replay_line(const ConcurrentConfig& config, const std::vector<Switch>& switches);
 
 }  // namespace everleaf::crash

@@ -1,11 +1,12 @@
 #include "threads/explore.hpp"
 
 #include <algorithm>
+#include <deque>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/thread_slot.hpp"
-#include "interrupt.hpp"
 #include "threads/text.hpp"
 #include "workload.hpp"
 
@@ -17,22 +18,29 @@ void Explorer::all(const Run& run) {
 }
 
 bool Explorer::bounded(const Run& run) {
-  std::vector<std::vector<Switch>> open{{}};
-  for (unsigned first = 1; first < what_.threads; ++first) open.push_back({{0, first}});
-  std::size_t next = 0;  // breadth first, so that few preemptions come first
-  // Of those with the most preemptions any comes next: there may be no time for all.
+  using Open = std::deque<std::vector<Switch>>;
   Random random(what_.seed);
   const auto is_last = [this](const std::vector<Switch>& one) {
     const std::size_t beginning = !one.empty() && one.front().at == 0 ? 1 : 0;
     return one.size() - beginning == what_.preemptions;
   };
-  while (next < open.size()) {
+  // Breadth first, so that few preemptions come first. Of those with the most preemptions any comes
+  // next: there may be no time for all.
+  const auto take = [&](Open& open) {
+    if (is_last(open.front())) std::swap(open.front(), open[random.below(open.size())]);
+    std::vector<Switch> one = std::move(open.front());
+    open.pop_front();
+    return one;
+  };
+  Open stop_sleeper;
+  Open open{{}};
+  for (unsigned first = 1; first < what_.threads; ++first) open.push_back({{0, first}});
+  while (!open.empty() || !stop_sleeper.empty()) {
     if (is_late(what_.deadline)) {
       complete_ = false;
       return true;
     }
-    if (is_last(open[next])) std::swap(open[next], open[next + random.below(open.size() - next)]);
-    const std::vector<Switch> switches = std::move(open[next++]);
+    const std::vector<Switch> switches = take(stop_sleeper.empty() ? open : stop_sleeper);
     Replay policy(switches);
     Trace trace;
     if (!run(policy, trace)) {
@@ -44,10 +52,12 @@ bool Explorer::bounded(const Run& run) {
     const std::uint64_t from = switches.empty() ? 1 : switches.back().at + 1;
     for (std::uint64_t point = from; point < trace.choices.size(); ++point) {
       const unsigned others = trace.choices[point] & 0xFFU;
+      const unsigned stopped = trace.choices[point] >> 8U;
       for (unsigned thread = 0; thread < what_.threads; ++thread) {
         if ((others >> thread & 1) == 0) continue;
-        open.push_back(switches);
-        open.back().push_back({point, thread});
+        auto& list = stopped == what_.sleeper ? stop_sleeper : open;
+        list.push_back(switches);
+        list.back().push_back({point, thread});
       }
     }
   }
@@ -65,15 +75,55 @@ void Explorer::at_random(const Run& run) {
   }
 }
 
-std::vector<Switch> switches_of(const Trace& trace) {
-  std::vector<Switch> switches;
+Recoveries crash_here(Recorder& recorder, std::uint64_t most,
+                      const std::function<bool()>& recover) {
+  const Scheduler::Pause pause;
+  const bool dependencies = std::exchange(recorder.dependencies, false);
+  Arena& arena = recorder.arena();
+  arena.enter();
+  recorder.switch_level();
+  Recoveries done;
+  std::vector<Choice> path;
+  for (bool more = true; more;) {
+    arena.begin(path);
+    more = recover();
+    path = arena.path();
+    arena.end();
+    recorder.switch_level();
+    ++done.executions;
+    done.all = !more || done.executions != most;
+    more = more && done.all && Arena::advance(path);
+  }
+  arena.leave();
+  recorder.switch_level();
+  recorder.dependencies = dependencies;
+  return done;
+}
+
+namespace {
+template <class F>
+void each_switch(const Trace& trace, F&& f) {
+  unsigned before = kNobody;
   for (std::uint64_t point = 0; point < trace.choices.size(); ++point) {
     const auto who = static_cast<unsigned>(trace.choices[point] >> 8);
-    const unsigned before =
-        point == 0 ? kNobody : static_cast<unsigned>(trace.choices[point - 1] >> 8);
-    if (who != before) switches.push_back({point, who});
+    if (who != before) f(Switch{point, who});
+    before = who;
   }
+}
+}  // namespace
+
+std::vector<Switch> switches_of(const Trace& trace) {
+  std::vector<Switch> switches;
+  each_switch(trace, [&switches](const Switch& one) { switches.push_back(one); });
   return switches;
+}
+
+void add_switches(LastWords& words, const Trace& trace) noexcept {
+  const char* comma = "";
+  each_switch(trace, [&](const Switch& one) {
+    words.add("%s%llu:%u", comma, static_cast<unsigned long long>(one.at), one.to);
+    comma = ",";
+  });
 }
 
 std::string to_string(const std::vector<Switch>& switches) {

@@ -1,7 +1,6 @@
 // Which schedules of a program are run: all with few preemptions, breadth first, then random ones.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -9,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "deadline.hpp"
+#include "last_words.hpp"
 #include "threads/scheduler.hpp"
 
 namespace everleaf::crash {
@@ -19,7 +20,8 @@ struct Schedules {
   unsigned preemptions = 2;
   unsigned random_runs = 100;  // and then so many with random priorities
   std::uint64_t seed = 1;
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  Deadline deadline;
+  unsigned sleeper = kNobody;  // schedules that stop this thread come first
 };
 
 class Explorer {
@@ -45,9 +47,19 @@ class Explorer {
   bool complete_ = true;
 };
 
+// A crash at this point of a schedule: `recover` on the next level, with each image that it tells
+// apart, until it answers false.
+struct Recoveries {
+  std::uint64_t executions = 0;
+  bool all = true;  // false: `most` were not enough
+};
+Recoveries crash_here(Recorder& recorder, std::uint64_t most, const std::function<bool()>& recover);
+
 // The switches that make a schedule again.
 std::vector<Switch> switches_of(const Trace& trace);
 std::string to_string(const std::vector<Switch>& switches);
+// The same text, without memory.
+void add_switches(LastWords& words, const Trace& trace) noexcept;
 std::optional<std::vector<Switch>> parse_switches(std::string_view text);
 
 // The first threads of a process take steps that later ones do not: a replay would count others.

@@ -89,6 +89,8 @@ class Scheduler {
   // The scheduler whose fiber runs now, or null.
   [[nodiscard]] static Scheduler* active() noexcept { return active_; }
   [[nodiscard]] unsigned current() const noexcept { return current_; }
+  // Of the run that is under way.
+  [[nodiscard]] const Trace& so_far() const noexcept { return trace_; }
 
   // While it lives the hooks find no scheduler: for what happens outside the simulated time.
   class Pause {

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "base/thread_slot.hpp"
-#include "interrupt.hpp"
 #include "threads/text.hpp"
 #include "threads/words_pool.hpp"
 
@@ -274,8 +273,8 @@ class Words final : Crasher {
   // --- Schedules ---
   void explore() {
     const auto threads = static_cast<unsigned>(config_.program.threads.size());
-    Explorer explorer(
-        {threads, config_.preemptions, config_.random_runs, config_.seed, config_.deadline});
+    Explorer explorer({threads, config_.preemptions, config_.random_runs, config_.seed,
+                       config_.deadline, kNobody});
     explorer.all([this](Policy& policy, Trace& trace) {
       trace = schedule(policy);
       return report_.failure.empty();
@@ -475,30 +474,32 @@ class Words final : Crasher {
   // --- Crashes ---
   void escaped(const std::string& what) override { fail(what); }
 
+  void dying(const char* what) noexcept override {
+    LastWords words;
+    words.add("FAILURE %s\nlast flush or fence at %s:%u\nreplay: everleaf crash --replay '%s", what,
+              source_name(recorder_.last_site().file_name()), recorder_.last_site().line(),
+              line_.c_str());
+    add_switches(words, scheduler_.so_far());
+    if (parked_) {
+      words.add(" parked=%llu:%u", static_cast<unsigned long long>(parked_->at), parked_->to);
+    }
+    words.add("'\n");
+    words.write();
+  }
+
   void crash_point() override {
     const std::size_t level = arena_.level();
     if (quiet_ || level == 0 || level > config_.nested || !report_.failure.empty()) return;
     if (!seen_.at(level).insert(arena_.state_hash() * 31 + history_.hash()).second) return;
     ++(level == 1 ? report_.crash_points : report_.nested_points);
-    const Scheduler::Pause pause;
-    const bool dependencies = std::exchange(recorder_.dependencies, false);
-    arena_.enter();
-    recorder_.switch_level();
-    std::vector<Choice> path;
-    std::uint64_t left = level == 1 ? kMostExecutions : kMostNested;
-    do {
-      arena_.begin(path);
+    const std::uint64_t most = level == 1 ? kMostExecutions : kMostNested;
+    const Recoveries done = crash_here(recorder_, most, [this, level] {
       recover(level + 1);
-      path = arena_.path();
-      arena_.end();
-      recorder_.switch_level();
-      ++report_.executions;
-    } while (report_.failure.empty() && --left != 0 && Arena::advance(path));
-    report_.sampled += left == 0 ? 1 : 0;
-    arena_.leave();
-    recorder_.switch_level();
+      return report_.failure.empty();
+    });
+    report_.executions += done.executions;
+    report_.sampled += done.all ? 0 : 1;
     recorder_.allow(kMostEvents);
-    recorder_.dependencies = dependencies;
   }
 
   void recover(std::size_t level) {
@@ -546,8 +547,10 @@ class Words final : Crasher {
   }
 
   const WordsConfig& config_;
+  const std::string line_ = replay_line(config_, {}, {});
   Arena arena_;
   Recorder recorder_;
+  Signals signals_{this};
   Scheduler scheduler_;
   PoolOptions options_;
   std::uint64_t bytes_ = pmem::kMinPoolBytes;
@@ -720,12 +723,12 @@ WordsReport run_words(const WordsConfig& config) {
   return Words(config).go();
 }
 
-std::string replay_line(const WordsConfig& config, const WordsReport& report) {
+std::string replay_line(const WordsConfig& config, const std::vector<Switch>& switches,
+                        const std::optional<Switch>& parked) {
   return fmt::format(
-      "words={} domain={} nested={} lanes={} switches={} parked={}", to_string(config.program),
+      "words={} domain={} nested={} lanes={}{} switches={}", to_string(config.program),
       everleaf::to_string(config.domain), config.nested, config.new_lanes ? "new" : "old",
-      to_string(report.switches),
-      report.parked ? fmt::format("{}:{}", report.parked->at, report.parked->to) : "");
+      parked ? fmt::format(" parked={}:{}", parked->at, parked->to) : "", to_string(switches));
 }
 
 std::optional<WordsConfig> parse_words_replay(std::string_view line) {

@@ -3,7 +3,6 @@
 // left.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -98,7 +97,7 @@ struct WordsConfig {
   std::vector<WordsStep> steps;  // not empty: this schedule only, then the threads in their order
   std::optional<std::vector<Switch>> replay;
   std::optional<Switch> parked;  // of the replay
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  Deadline deadline;
 };
 
 // How far a program is explored when there are many: by its seed.
@@ -124,8 +123,12 @@ struct WordsReport {
 
 WordsReport run_words(const WordsConfig& config);
 
-// "words=... domain=... nested=... lanes=... switches=... parked=..."
-std::string replay_line(const WordsConfig& config, const WordsReport& report);
+// "words=... domain=... nested=... lanes=... parked=... switches=..."
+std::string replay_line(const WordsConfig& config, const std::vector<Switch>& switches,
+                        const std::optional<Switch>& parked);
+inline std::string replay_line(const WordsConfig& config, const WordsReport& report) {
+  return replay_line(config, report.switches, report.parked);
+}
 std::optional<WordsConfig> parse_words_replay(std::string_view line);
 // What follows recovery in the programs of the checker: it works on the slot's own descriptors.
 std::vector<WordsCall> work_after(const WordsProgram& program);

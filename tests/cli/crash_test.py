@@ -21,7 +21,8 @@ class Crash(unittest.TestCase):
     def test_rows(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "rows.json"
-            for more in ([], ["--threads", 2], ["--exhaustive", 1], ["--domain", "disk"]):
+            for more in ([], ["--threads", 2, "--processor-time"], ["--exhaustive", 1],
+                         ["--domain", "disk", "--processor-time"]):
                 done = crash("--index", "wbtree:node=128", "--keys", "u64", "--ops", 20,
                              "--budget", 2, "--most", 20, "--json", path, *more)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -29,6 +29,20 @@ Config small(const char* spec, std::size_t ops, KeyType keys = KeyType::u64) {
   return config;
 }
 
+TEST(Deadlines, CountProcessorTime) {
+  const double before = processor_seconds();
+  const Deadline soon = Deadline::within(0.02);
+  while (!is_late(soon)) {
+  }
+  EXPECT_GE(processor_seconds(), before + 0.02);
+  EXPECT_FALSE(is_late(Deadline{}));
+  const Deadline later = Deadline::within(1e6);
+  EXPECT_FALSE(is_late(later));
+  EXPECT_LT(later.part(0.5).processor_s, later.processor_s);
+  EXPECT_EQ(Deadline::within(1e6, soon).processor_s, soon.processor_s);
+  EXPECT_TRUE(is_late({.at = Deadline::Clock::now() - std::chrono::seconds(1)}));
+}
+
 // All trees of the registry, with both kinds of keys; crash points of creation have too many
 // images.
 TEST(Lazy, EqualsEager) {

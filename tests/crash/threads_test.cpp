@@ -1,4 +1,6 @@
 // The concurrent half of the checker: orders of calls, schedules, programs.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "threads/concurrent.hpp"
@@ -147,6 +149,46 @@ TEST(Scheduler, SaysThatThreadsAreStuck) {
                                             [&done] { done = true; }};
   EXPECT_EQ(scheduler.run(parked, policy, 100).stuck, "");
   EXPECT_TRUE(done);
+}
+
+// Three points each. A thread that only reads is stopped at each of its points before any other is.
+TEST(Explorer, StopsTheSleeperFirst) {
+  Scheduler scheduler;
+  const Scheduler::Body walk = [] {
+    for (int i = 0; i < 3; ++i) Scheduler::active()->point();
+  };
+  const std::vector<Scheduler::Body> bodies{walk, walk};
+  Schedules what;
+  what.preemptions = 1;
+  what.random_runs = 0;
+  what.sleeper = 1;
+  std::vector<unsigned> stopped;
+  Explorer(what).all([&](Policy& policy, Trace& trace) {
+    trace = scheduler.run(bodies, policy, 100);
+    const auto switches = switches_of(trace);
+    if (switches.size() == 3) stopped.push_back(switches.front().to);  // one, the other, and back
+    return true;
+  });
+  EXPECT_EQ(stopped, (std::vector<unsigned>{1, 1, 1, 0, 0, 0}));
+}
+
+TEST(Programs, FillAndEmptyLeavesBesideAReader) {
+  for (const std::uint64_t seed : {1, 9, 17}) {
+    for (const bool ticks : {false, true}) {
+      const Program program = make_program(seed, 2, ticks);
+      std::vector<std::size_t> changes;
+      for (const auto& calls : program.threads) {
+        if (calls.front().kind == Kind::tick) continue;
+        changes.push_back(
+            static_cast<std::size_t>(std::ranges::count_if(calls, [](const Call& one) {
+              return one.kind == Kind::insert || one.kind == Kind::remove;
+            })));
+      }
+      ASSERT_EQ(changes.size(), 2U);
+      EXPECT_EQ(changes[0], 0U);
+      EXPECT_GE(changes[1], 9U);
+    }
+  }
 }
 
 TEST(Programs, AreTheirText) {

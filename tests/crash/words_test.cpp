@@ -229,7 +229,7 @@ TEST(WordPaths, Stories) {
 TEST(WordPaths, ALateMarkerIsTakenAway) {
   WordsConfig config = config_of("0,0/0:+1+1:+1/0:+1+1:+1/1:+1");
   config.preemptions = 2;
-  config.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  config.deadline = Deadline::within(60);
   const WordsReport report = run_words(config);
   EXPECT_EQ(report.failure, "") << replay_line(config, report);
   expect_reached(report, "W3: a marker is taken away");
