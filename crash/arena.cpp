@@ -345,15 +345,19 @@ void Arena::cover(std::uint32_t index, std::size_t from, std::size_t to) {
   const std::uint64_t seen = bytes_between(from, to) & ~u.written;
   const unsigned whole = newest_of(u);
   std::uint64_t newest = 0;
+  std::uint64_t oldest = 0;
   for (std::uint64_t left = u.open; left != 0; left &= left - 1) {
-    if (same_in(u.images[whole].bytes, u.images[lowest(left)].bytes, seen))
-      newest |= std::uint64_t{1} << lowest(left);
+    const unsigned image = lowest(left);
+    const std::uint64_t bit = std::uint64_t{1} << image;
+    if (same_in(u.images[whole].bytes, u.images[image].bytes, seen)) newest |= bit;
+    if (same_in(u.images[lowest(u.open)].bytes, u.images[image].bytes, seen)) oldest |= bit;
   }
   if (u.verified != 0) {
     verified_[u.verified - 1].newest &= newest;
+    verified_[u.verified - 1].oldest &= oldest;
     return;
   }
-  verified_.push_back({index, newest});
+  verified_.push_back({index, newest, oldest});
   u.verified = static_cast<std::uint32_t>(verified_.size());
 }
 
@@ -372,6 +376,8 @@ void Arena::verify_begin() {
     if (older) u.open &= -u.open;
     if (i == torn_) {
       u.open &= ~verified_[i].newest;
+      // As it was before it may be whole, too: that is the last choice.
+      if ((u.open & ~verified_[i].oldest) != 0) u.open &= ~verified_[i].oldest;
       fill(u);
       continue;
     }

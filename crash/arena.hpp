@@ -98,9 +98,10 @@ class Arena {
 
   // --- Checksums (base::Verification) ---
   // All images in which the named bytes are not the newest are one outcome: torn. Of n undecided
-  // units, the i-th choice is: those before i are newest, unit i is not, those after it stay open;
-  // the last choice: all are newest. It is assumed that no torn image fits the checksum; where one
-  // does, it is followed with everything but unit i newest.
+  // units, the i-th choice is: those before i are newest, unit i is not (nor as it was before all
+  // unsynced stores, if it can be anything else: that may be whole, too), those after it stay open;
+  // then: all are newest; then: all are as they were before. It is assumed that no torn image fits
+  // the checksum; where one does, it is followed with everything but unit i newest.
   void verify_over(std::size_t at, std::size_t bytes);
   void verify_begin();
   void verify_end(bool whole);
@@ -200,6 +201,7 @@ class Arena {
   struct Verified {        // a unit that a checksum covers
     std::uint32_t index;   // of undecided
     std::uint64_t newest;  // images whose covered bytes are the newest
+    std::uint64_t oldest;  // or as they were before all unsynced stores
   };
   void decide(std::size_t at, std::size_t bytes);
   void cover(std::uint32_t index, std::size_t from, std::size_t to);

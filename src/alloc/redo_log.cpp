@@ -1,8 +1,10 @@
 #include "alloc/redo_log.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -50,7 +52,7 @@ std::uint64_t RedoLog::checksum_of(const Word* words, std::size_t count) {
 
 std::size_t RedoLog::claim_lane() {
   // Threads start at their own lane, so that they rarely meet.
-  const std::size_t home = base::thread_slot() % pmem::kLanes;
+  const std::size_t home = base::thread_slot() % kFirstLate;
   for (unsigned round = 0; !medium_.failed(); ++round) {
     std::uint64_t busy = busy_.load(std::memory_order_relaxed);
     while (busy != ~std::uint64_t{0}) {
@@ -84,17 +86,12 @@ bool RedoLog::legal(std::span<const Redo::Entry> entries) const {
   return true;
 }
 
-Outcome RedoLog::commit(const Redo& record) {
+// R1, but for its fence. Plain stores: the lane is this thread's alone. Whatever of them a crash
+// keeps, word 0 included, does not fit the checksum before all are there.
+void RedoLog::write(Word* words, const Redo& record) {
   const auto entries = record.entries();
-  if (record.overflowed() || !legal(entries)) return Outcome::corrupt;
-  const std::size_t index = claim_lane();
-  if (index == pmem::kLanes) return Outcome::io_error;
-  Word* const words = lane(index);
-  const Word head = static_cast<Word>(entries.size()) << kCountShift |
-                    sequence_.fetch_add(1, std::memory_order_relaxed);
-  // R1. Plain stores: the lane is this thread's alone. Whatever of them a crash keeps, word 0
-  // included, does not fit the checksum before all are there.
-  words[0] = head;
+  words[0] = static_cast<Word>(entries.size()) << kCountShift |
+             sequence_.fetch_add(1, std::memory_order_relaxed);
   words[kContentWord] = content_of(entries);
   std::memcpy(words + kEntriesWord, entries.data(), entries.size_bytes());
   words[1] = checksum_of(words, entries.size());
@@ -102,8 +99,16 @@ Outcome RedoLog::commit(const Redo& record) {
   medium_.count_heap_written(bytes + 8);
   medium_.count_written(record.tree_bytes());
   medium_.flush(words, bytes);
+}
+
+Outcome RedoLog::commit(const Redo& record) {
+  if (record.overflowed() || !legal(record.entries())) return Outcome::corrupt;
+  const std::size_t index = claim_lane();
+  if (index == pmem::kLanes) return Outcome::io_error;
+  Word* const words = lane(index);
+  write(words, record);
   if (!medium_.fence()) return Outcome::io_error;  // R1: whole before the first word changes
-  apply(entries);
+  apply(record.entries());
   if (!medium_.fence()) return Outcome::io_error;  // R2: durable before the record goes
   words[0] = 0;
   // R3: no record may outlive the locks of its words
@@ -112,12 +117,111 @@ Outcome RedoLog::commit(const Redo& record) {
   return Outcome::done;
 }
 
-void RedoLog::apply(std::span<const Redo::Entry> entries) {
+// --- Late records --------------------------------------------------------------------------------
+
+// A slot's two lanes.
+class RedoLog::Holding {
+ public:
+  explicit Holding(Late& late) noexcept : late_(late) {
+    // Acquire: the lanes as the last holder left them.
+    for (unsigned round = 0; late_.held.exchange(true, std::memory_order_acquire); ++round) {
+      base::wait_a_little(round);
+    }
+  }
+  Holding(const Holding&) = delete;
+  Holding& operator=(const Holding&) = delete;
+  ~Holding() { late_.held.store(false, std::memory_order_release); }
+
+ private:
+  Late& late_;
+};
+
+Outcome RedoLog::commit_late(const Redo& record, Offset owner, Offset other) {
+  if (!late()) return commit(record);
+  if (record.overflowed() || !legal(record.entries())) return Outcome::corrupt;
+  if (medium_.failed()) return Outcome::io_error;
+  const unsigned slot = base::thread_slot();
+  Late& mine = (*late_)[slot];
+  const Holding holding(mine);
+  const unsigned which = mine.turn;
+  write(late_lane(slot, which), record);
+  write_back_late(slot, 1 - which);  // L1
+  // R1, and L1: what the next late record of this slot overwrites has its words durable
+  if (!medium_.fence()) return Outcome::io_error;
+  store(record.entries());
+  mine.entries[which] = static_cast<std::uint8_t>(record.entries().size());
+  mine.turn = static_cast<std::uint8_t>(1 - which);
+  mine.name(which, owner, other);
+  return Outcome::done;
+}
+
+// What the slot's other record stored, or a former one: then its words are durable anyway.
+void RedoLog::write_back_late(unsigned slot, unsigned which) {
+  const auto* const entries =
+      reinterpret_cast<const Redo::Entry*>(late_lane(slot, which) + kEntriesWord);
+  write_back({entries, (*late_)[slot].entries[which]});
+}
+
+RedoLog::Named RedoLog::named(Offset owner) const noexcept {
+  const unsigned limit = std::min(base::slot_limit(), kLateSlots);
+  Named is = Named::nobody;
+  for (unsigned slot = 0; slot < limit; ++slot) {
+    const Late& late = (*late_)[slot];
+    if (!late.names(0, owner) && !late.names(1, owner)) continue;
+    is = slot == base::thread_slot() ? Named::this_slot : Named::others;
+  }
+  return is;
+}
+
+bool RedoLog::settle(Offset owner) noexcept {
+  const unsigned limit = std::min(base::slot_limit(), kLateSlots);
+  for (unsigned slot = 0; slot < limit; ++slot) {
+    Late& late = (*late_)[slot];
+    if (!late.names(0, owner) && !late.names(1, owner)) continue;
+    const Holding holding(late);
+    const bool newer = late.names(1 - late.turn, owner);
+    if ((newer || late.names(late.turn, owner)) && !settle(slot, newer)) return false;
+  }
+  return true;
+}
+
+bool RedoLog::settle_all() noexcept {
+  for (unsigned slot = 0; slot < kLateSlots; ++slot) {
+    const Holding holding((*late_)[slot]);
+    if (!settle(slot, true)) return false;
+  }
+  return true;
+}
+
+// The slot is held. Its older record goes, and then the newer one.
+bool RedoLog::settle(unsigned slot, bool newer_too) noexcept {
+  Late& late = (*late_)[slot];
+  if (late.entries[0] == 0 && late.entries[1] == 0) return true;
+  const std::array<unsigned, 2> by_age{late.turn, 1U - late.turn};
+  const auto ages = std::span(by_age).first(newer_too ? 2 : 1);
+  for (const unsigned which : ages) write_back_late(slot, which);
+  if (!medium_.fence()) return false;  // L2: the words before the records go
+  for (const unsigned which : ages) {
+    Word* const words = late_lane(slot, which);
+    if (words[0] != 0) {
+      words[0] = 0;
+      if (!medium_.persist(words, sizeof(Word))) return false;  // L4, and before other stores (L2)
+    }
+    late.entries[which] = 0;
+    late.name(which, 0, 0);
+  }
+  return true;
+}
+
+void RedoLog::apply(Entries entries) {
+  store(entries);
+  write_back(entries);
+}
+
+void RedoLog::store(Entries entries) {
   const base::Durable durable;  // R1: whoever reads these words can rely on them
-  Offset last_line = ~Offset{0};
   for (const Redo::Entry& entry : entries) {
-    Word* const word = medium_.at<Word>(offset_of(entry));
-    const std::atomic_ref<Word> target(*word);
+    const std::atomic_ref<Word> target(*medium_.at<Word>(offset_of(entry)));
     // Release: optimistic readers, see base/version_lock.hpp.
     switch (op_of(entry)) {
       case Redo::Op::store:
@@ -133,6 +237,10 @@ void RedoLog::apply(std::span<const Redo::Entry> entries) {
         break;
     }
   }
+}
+
+void RedoLog::write_back(Entries entries) {
+  Offset last_line = ~Offset{0};
   for (const Redo::Entry& entry : entries) {
     // Neighbouring entries share lines: flush each run of them once.
     const Offset line = offset_of(entry) / pmem::kLine;
@@ -177,7 +285,13 @@ Result<std::uint32_t> RedoLog::recover() {
   };
   std::uint32_t applied = 0;
   bool wiped = false;
+  // L3: {sequence number, lane}
+  std::array<std::pair<Word, std::size_t>, pmem::kLanes> order;
   for (std::size_t index = 0; index < pmem::kLanes; ++index) {
+    order[index] = {lane(index)[0] << (64 - kCountShift), index};
+  }
+  std::ranges::sort(order);
+  for (const auto& [sequence, index] : order) {
     Word* const words = lane(index);
     const Word head = words[0];
     if (head == 0 && words[1] == 0) continue;
@@ -188,7 +302,8 @@ Result<std::uint32_t> RedoLog::recover() {
       apply(entries);
       ++applied;
       store_covered(entries);
-      if (!medium_.fence()) return failed();  // as R2: a crash in recovery finds the record again
+      // As R2: a crash in recovery finds the record again; and L3.
+      if (!medium_.fence()) return failed();
     }
     // The checksum too: or what stands behind word 0 would fit a later record's word 0.
     words[0] = 0;

@@ -22,17 +22,36 @@
 //
 // A fence that fails (M1) stops the commit where it is: before R2 nothing was stored, after it the
 // record stays, in a lane that nobody gets again.
+//
+// Late records: one fence. commit_late() ends after R1 and stores the words; that they become
+// durable is left to the fence of the thread slot's next late record. The record stays valid:
+//   L1  A thread slot has two lanes of its own and fills them in turn. Whoever writes into one
+//       flushes the words of the other one's record (the thread may have changed) before its fence
+//       of R1. So a record is overwritten only when its words are durable.
+//   L2  A record names the owners of its words, say nodes. As long as it is valid a recovery would
+//       undo what else is stored to them. So the holder of an owner's lock who wants to store
+//       something calls settle() first, which makes the words durable, and then truncates the
+//       record, durably; or he commits a late record himself, if those that there are are of his
+//       own slot.
+//   L3  Recovery applies records in the order of their sequence numbers, and its fence before it
+//       wipes one covers the wiping of the one before: of two that name one owner the later one
+//       counts.
+//   L4  Of two records of a slot the older one goes first: settle() truncates it, durably, before
+//       the newer one.
+// A late record clears no bits: their blocks could be in use again while it is valid.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include <everleaf/index.hpp>
 #include <everleaf/result.hpp>
 
+#include "base/thread_slot.hpp"
 #include "pmem/format.hpp"
 #include "pmem/medium.hpp"
 
@@ -88,7 +107,8 @@ class RedoLog {
   static constexpr std::size_t kContentWord = 2;
   static constexpr std::size_t kEntriesWord = 3;
 
-  explicit RedoLog(pmem::Medium& medium) : medium_(medium) {}
+  explicit RedoLog(pmem::Medium& medium)
+      : medium_(medium), late_(std::make_unique<std::array<Late, kLateSlots>>()) {}
 
   // R1 to R3. The caller holds the locks of every word it stores; allocator bits need none.
   // corrupt, and nothing changed: the record overflowed or names a word outside the pool.
@@ -96,12 +116,59 @@ class RedoLog {
   // record's blocks must neither be used nor be given back.
   [[nodiscard]] Outcome commit(const Redo& record);
 
+  // The same with one fence; the caller holds the locks of both owners (the second may be 0), which
+  // are no other record's but this thread slot's (L2). As commit() where it saves nothing: fences
+  // do not wait, or this thread's slot has no lanes.
+  [[nodiscard]] Outcome commit_late(const Redo& record, pmem::Offset owner, pmem::Offset other = 0);
+  // Whether commit_late() has one fence here.
+  [[nodiscard]] bool late() const noexcept {
+    return medium_.fences_wait() && base::thread_slot() < kLateSlots;
+  }
+  // Who has a late record that names the owner, whose lock the caller holds.
+  enum class Named : std::uint8_t { nobody, this_slot, others };
+  [[nodiscard]] Named named(pmem::Offset owner) const noexcept;
+  // L2: no late record names the owner any more. Its lock is held. False: a write-back failed.
+  [[nodiscard]] bool settle(pmem::Offset owner) noexcept;
+  // The same for all owners; nobody has an operation under way.
+  [[nodiscard]] bool settle_all() noexcept;
+
   // Applies what a crash left; the number of records applied. io if a write-back failed. Costs one
   // line per lane when there is nothing to do, and then writes nothing.
   Result<std::uint32_t> recover();
 
  private:
-  void apply(std::span<const Redo::Entry> entries);
+  // Of late records: the lanes from kFirstLate on, two for each slot.
+  static constexpr unsigned kLateSlots = 16;
+  static constexpr std::size_t kFirstLate = pmem::kLanes - std::size_t{2} * kLateSlots;
+  struct alignas(pmem::kLine) Late {  // of a slot
+    // Two of each lane's record; 0: nobody. Release: who finds another owner than the one that he
+    // looks for relies on the fences before it (L1).
+    std::array<std::atomic<pmem::Offset>, 4> owners{};
+    std::atomic<bool> held{false};  // guards the lanes; the slot's thread holds it in a commit
+    std::uint8_t turn = 0;          // the lane that is written next: the older record's
+    std::array<std::uint8_t, 2> entries{};
+    [[nodiscard]] bool names(unsigned which, pmem::Offset owner) const noexcept {
+      return owners[std::size_t{2} * which].load(std::memory_order_acquire) == owner ||
+             owners[std::size_t{2} * which + 1].load(std::memory_order_acquire) == owner;
+    }
+    void name(unsigned which, pmem::Offset owner, pmem::Offset other) noexcept {
+      owners[std::size_t{2} * which].store(owner, std::memory_order_release);
+      owners[std::size_t{2} * which + 1].store(other, std::memory_order_release);
+    }
+  };
+  static_assert(sizeof(Late) == pmem::kLine);
+  class Holding;
+  using Entries = std::span<const Redo::Entry>;
+
+  void write(pmem::Word* words, const Redo& record);
+  void store(Entries entries);
+  void write_back(Entries entries);
+  void apply(Entries entries);
+  [[nodiscard]] pmem::Word* late_lane(unsigned slot, unsigned which) const {
+    return lane(kFirstLate + std::size_t{2} * slot + which);
+  }
+  void write_back_late(unsigned slot, unsigned which);
+  [[nodiscard]] bool settle(unsigned slot, bool newer_too) noexcept;
   void store_covered(std::span<const Redo::Entry> entries);
   [[nodiscard]] std::uint64_t content_of(std::span<const Redo::Entry> entries) const;
   [[nodiscard]] static std::uint64_t checksum_of(const pmem::Word* words, std::size_t count);
@@ -117,8 +184,9 @@ class RedoLog {
   std::size_t claim_lane();
 
   pmem::Medium& medium_;
-  std::atomic<std::uint64_t> busy_{0};  // a bit per lane
+  std::atomic<std::uint64_t> busy_{~std::uint64_t{0} << kFirstLate};  // a bit per lane
   std::atomic<std::uint64_t> sequence_{1};
+  std::unique_ptr<std::array<Late, kLateSlots>> late_;
 };
 
 static_assert(pmem::kLanes == 64, "busy_ has a bit for each lane");

@@ -243,6 +243,10 @@ Result<void> PoolState::finish() {
           Error{Code::io, "a write-back failed; the pool will be recovered when it is opened"});
     }
   }
+  if (!redo_.settle_all()) {
+    return std::unexpected(
+        Error{Code::io, "a write-back failed; the pool will be recovered when it is opened"});
+  }
   return file_->mark_clean();
 }
 
@@ -382,6 +386,8 @@ Outcome PoolState::drop(std::string_view name, alloc::Redo& record, Dropped& dro
   const auto known = open_.find(name);
   const auto stored = directory_.find(name);
   if (known == open_.end() || !stored || !*stored) return Outcome::corrupt;
+  // L2: its nodes go
+  if (!redo_.settle_all()) return Outcome::io_error;
   tree::Directory::remove(**stored, record);
   const Outcome outcome = redo_.commit(record);
   if (outcome != Outcome::done) return outcome;

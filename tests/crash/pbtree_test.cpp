@@ -71,6 +71,102 @@ TEST(Pbtree, PairsOfEqualKeys) {
   explore(ops, 2);
 }
 
+// Fences of one operation on an index of 8-byte keys, which is in `pool`.
+std::uint64_t fences_of(Pool& pool, const std::function<Outcome()>& operation) {
+  const std::uint64_t before = pool.counters().fences;
+  EXPECT_EQ(operation(), Outcome::done);
+  return pool.counters().fences - before;
+}
+
+// P1, P1b, P2, P5 to P7: what one thread pays. An edit has one fence for each record that it needs,
+// whether or not a late record names its node; a split has two, and one for the parent's entry.
+TEST(Pbtree, FencesOfEdits) {
+  PoolOptions options;
+  options.domain = Domain::memory;
+  options.emulate = true;
+  Pool pool = Pool::anonymous(options).value();
+  auto index = pool.index<std::uint64_t>("index", "pbtree").value();
+  constexpr std::uint64_t kEntries = 61;
+  for (std::uint64_t i = 1; i <= kEntries; ++i) {
+    ASSERT_EQ(index.insert(1000 * i, i), Outcome::done);
+  }
+  // The first leaf's pivot is key 0 and waits for it: the 61st key made a second leaf.
+  ASSERT_EQ(index.stats().leaf_nodes, 2U);
+  ASSERT_EQ(index.remove(60000), Outcome::done);
+  ASSERT_EQ(index.remove(59000), Outcome::done);
+  EXPECT_EQ(fences_of(pool, [&] { return index.insert(1500, 1); }), 2U)
+      << "58 entries: two records";
+  EXPECT_EQ(fences_of(pool, [&] { return index.remove(1500); }), 2U);
+  EXPECT_EQ(fences_of(pool, [&] { return index.insert(40500, 1); }), 1U) << "five lines";
+  EXPECT_EQ(fences_of(pool, [&] { return index.insert(57500, 1); }), 1U) << "one line, named";
+  EXPECT_EQ(fences_of(pool, [&] { return index.update(2000, 1); }), 1U) << "named";
+  EXPECT_EQ(fences_of(pool, [&] { return index.remove(40500); }), 1U);
+  EXPECT_EQ(fences_of(pool, [&] { return index.insert(40500, 1); }), 1U);
+  // Full. Who splits it settles what names it first: words, older record, newer record.
+  EXPECT_EQ(fences_of(pool, [&] { return index.insert(2500, 1); }), 3U + 2U + 1U + 1U);
+  EXPECT_EQ(index.stats().leaf_nodes, 3U);
+  EXPECT_TRUE(pool.check()->problems.empty());
+}
+
+// The same with bytes keys: entry and key record together.
+TEST(Pbtree, FencesOfEditsWithBytesKeys) {
+  PoolOptions options;
+  options.domain = Domain::memory;
+  options.emulate = true;
+  Pool pool = Pool::anonymous(options).value();
+  auto index = pool.index<Bytes>("index", "pbtree").value();
+  const auto key = [](unsigned i) { return "key" + std::to_string(1000 + i); };
+  for (unsigned i = 0; i < 40; i += 2) ASSERT_EQ(index.insert(key(i), i), Outcome::done);
+  EXPECT_EQ(fences_of(pool, [&] { return index.insert(key(3), 1); }), 1U);
+  EXPECT_EQ(fences_of(pool, [&] { return index.insert(key(37), 1); }), 1U);
+  EXPECT_EQ(fences_of(pool, [&] { return index.update(key(4), 1); }), 1U);
+}
+
+// P1b, A4, L1 to L4 of the redo log: late records one after the other on the same leaf, on two
+// leaves by turns, then what is no late record on a leaf that one names, and splits and merges of
+// such leaves.
+TEST(Pbtree, LateRecords) {
+  Ops ops;
+  each(ops, Do::insert, 2, 2 * kFull);
+  // Both ends of two leaves by turns, and twice in a row.
+  for (const std::uint64_t at : {3, 16, 4, 17}) ops.push_back({Do::remove, at, 0});
+  for (const std::uint64_t at : {3, 16, 17, 4}) ops.push_back({Do::insert, at, at});
+  each(ops, Do::update, 3, 5);
+  for (const std::uint64_t at : {2, 13, 24, 3, 15, 4}) ops.push_back({Do::remove, at, 1});
+  explore(ops);
+  ops.erase(ops.begin() + 2 * kFull, ops.end() - 6);  // removals alone
+  explore(ops, 2, 2, {Domain::memory});
+}
+
+// P1b with a split and with merges: what late records name is rewritten and goes.
+TEST(Pbtree, LateRecordsOfNodesThatSplitAndGo) {
+  Ops ops;
+  each(ops, Do::insert, 0, 2 * kFull, 2);
+  for (const std::uint64_t at : {3, 5, 7, 9}) ops.push_back({Do::insert, at, at});
+  EXPECT_GT(figures(ops).at("splits"), 0U);
+  for (const std::uint64_t at : {2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16}) {
+    ops.push_back({Do::remove, at, 1});
+  }
+  EXPECT_GT(figures(ops).at("merges") + figures(ops).at("borrows"), 0U);
+  explore(ops);
+}
+
+// P6 and A5 where the finish takes several records; the pivot, key 0, did not count before.
+TEST(Pbtree, SplitOfALargeNode) {
+  constexpr std::uint64_t kEntries = 252;  // of 4 KiB, without the pivot
+  constexpr const char* kLarge = "pbtree:node=4096";
+  Ops ops;
+  each(ops, Do::insert, 2, 2 * (kEntries + 2), 2);
+  ops.push_back({Do::insert, 251, 1});
+  EXPECT_EQ(figures_of<std::uint64_t>(kLarge, ops).at("splits"), 1U);
+  Config config;
+  config.spec = kLarge;
+  config.ops = ops;
+  config.only_op = ops.size() - 1;
+  config.most = 2000;
+  explore_in({Domain::memory, Domain::process}, config);
+}
+
 // P5, P6, P7, A4, A5, A6, with crashes of the writer that finishes the split.
 TEST(Pbtree, Split) {
   Ops ops;
@@ -172,6 +268,25 @@ std::string evens(unsigned last) {
     text += std::to_string(key);
   }
   return text;
+}
+
+// P1b: a node that another thread's late record names. Crashes in the middle of schedules.
+TEST(Pbtree, LateRecordsOfTwoThreads) {
+  const std::string eleven = "2,4,6,8,10,12,14,16,18,20,22";
+  for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+    for (const char* const calls : {"/i3=1/i5=2,r4", "/i3=1/u22=2", "/i3=1,i5=2/i19=3", "/r2/r4"}) {
+      ConcurrentConfig config;
+      config.spec = kSpec;
+      config.keys = keys;
+      config.program = *parse_program(eleven + calls);
+      config.preemptions = 1;
+      config.random_runs = 5;
+      config.most = 60;
+      const ConcurrentReport report = run_concurrent(config);
+      EXPECT_EQ(report.failure, "") << calls << ", switches " << to_string(report.switches);
+      EXPECT_GT(report.executions, 100U);
+    }
+  }
 }
 
 // I3: a node is rewritten by its split while its left sibling gets a new right neighbour. The left

@@ -53,6 +53,7 @@ Outcome PbTree<Keys>::append_leaf(Entries entries, const everleaf::Entry<Key>* b
   const NodeOf last = at(found.node);
   base::LockSet locks;
   if (!lock_all(locks, {found, fresh, see(c_.root_word)})) return Outcome::done;
+  if (!c_.redo.settle(found.node)) return Outcome::io_error;
   const bool alone = last.left() == 0 && last.right() == 0 && last.used() == 0;
   if (before == nullptr && (!alone || root() != Root{found.node, 0})) return Outcome::not_empty;
   fill(at(fresh.node),

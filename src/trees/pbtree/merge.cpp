@@ -66,7 +66,11 @@ bool PbTree<Keys>::lock_pair(const Pair& pair, base::LockSet& locks) const {
   const Seen left{pair.left, pair.left_version};
   const Seen before = pair.before == 0 ? left : Seen{pair.before, pair.before_version};
   const Seen right{pair.right, pair.right_version};
-  return lock_all(locks, {pair.parent, left, right, before, pair.first, pair.second});
+  if (!lock_all(locks, {pair.parent, left, right, before, pair.first, pair.second})) return false;
+  for (const Seen& seen : {Seen{pair.parent}, left, right, before}) {
+    if (!c_.redo.settle(seen.node)) return false;
+  }
+  return true;
 }
 
 // What both hold together. Of inner nodes the right one's leftmost child becomes an entry at its
@@ -119,10 +123,11 @@ Outcome PbTree<Keys>::forget_right(const Pair& pair) {
   const NodeOf parent = at(pair.parent.node);
   const Place place = parent.find(Keys::probe(keys_.key_of(pair.separator)));
   if (!place.found) return Outcome::corrupt;
-  if (place.pivot) return set_pivot(parent, false, 0);
   Offset freed = 0;
-  const Outcome dropped = drop(parent, place, freed);
+  const Outcome dropped = place.pivot ? set_pivot(parent, false, 0) : drop(parent, place, freed);
   if (freed != 0 && dropped == Outcome::done) c_.grace.retire(freed);
+  // P9 stores into the parent, too.
+  if (!c_.redo.settle(pair.parent.node)) return Outcome::io_error;
   return dropped;
 }
 
@@ -312,6 +317,7 @@ void PbTree<Keys>::shrink_root() {
     if (at(child).right() != 0 || at(child).left() != 0) return;
     base::LockSet locks;
     if (!lock_all(locks, {word, seen, below})) continue;
+    if (!c_.redo.settle(offset)) return;
     alloc::Redo record;
     Offset freed = 0;
     if (!release_pivot(node, record, freed) || !c_.heap.release(record, offset)) return;

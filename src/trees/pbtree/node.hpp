@@ -62,6 +62,11 @@ class Node {
   [[nodiscard]] std::byte* base() const { return reinterpret_cast<std::byte*>(header_); }
   [[nodiscard]] Entry* entry(unsigned i) const { return entries_ + i; }
   [[nodiscard]] unsigned capacity() const { return capacity_; }
+  // How many lines two entries and those between them lie on.
+  [[nodiscard]] static unsigned lines(unsigned a, unsigned b) {
+    constexpr auto kInLine = static_cast<unsigned>(pmem::kLine / sizeof(Entry));
+    return (a < b ? b / kInLine - a / kInLine : a / kInLine - b / kInLine) + 1;
+  }
   [[nodiscard]] std::size_t bytes() const { return sizeof(Header) + capacity_ * sizeof(Entry); }
 
   [[nodiscard]] Word meta() const { return pmem::load(&header_->meta); }

@@ -73,16 +73,15 @@ Outcome PbTree<Keys>::post_into(const Found& child, const Found& parent, const P
   const NodeOf above = at(parent.node);
   // After nodes were put before the first one, its parent learns of the first one first: else the
   // one that it takes for it would have two entries.
-  bool fenced = true;
   if (above.left() == 0) {
     const Offset first = first_of_level(above.leftmost());
     if (first == 0) return Outcome::corrupt;
     if (first != above.leftmost()) {
-      c_.medium.store(&above.header()->leftmost, first);
-      fenced = c_.medium.persist(&above.header()->leftmost, sizeof(Word));  // P7: before the entry
+      Edit edit(c_, parent.node, 1);  // P7: durable before the entry
+      edit.store(&above.header()->leftmost, first);
+      if (const Outcome outcome = edit.finish(); outcome != Outcome::done) return outcome;
     }
   }
-  if (!fenced) return Outcome::io_error;
   return place.pivot
              ? set_pivot(above, true, child.node)
              : add(above, place, keys_.write_record(record.block(), split_key), child.node, record);
@@ -102,6 +101,7 @@ Outcome PbTree<Keys>::append_inner(const Found& child, const Found& parent, Side
   if (!reserve_node(block, 1, fresh)) return Outcome::out_of_space;
   base::LockSet locks;
   if (!lock_all(locks, {child, parent, fresh})) return Outcome::done;
+  if (!c_.redo.settle(parent.node)) return Outcome::io_error;
   const NodeOf node = at(parent.node);
   const Offset leftmost = right ? child.node : first_of_level(child.node);
   alloc::Redo record;

@@ -126,6 +126,7 @@ Outcome PbTree<Keys>::split_off(Offset offset, std::uint64_t version, Owned& sep
   // Copies that a crash left (A2) may be all that fills it.
   if (const Outcome sole = drop_losers(node); sole != Outcome::done) return sole;
   if (!node.ends().full()) return Outcome::done;
+  if (!c_.redo.settle(offset)) return Outcome::io_error;
   Sorted sorted;
   node.sort_into(sorted);
   const unsigned n = sorted.count;
@@ -157,7 +158,10 @@ Outcome PbTree<Keys>::split_off(Offset offset, std::uint64_t version, Owned& sep
   record.store(c_.medium.offset_of(&node.header()->right), fresh.node);
   if (next != 0) record.store(c_.medium.offset_of(&at(next).header()->left), fresh.node);
   record.store(c_.medium.offset_of(&node.header()->meta), (meta + kRewrite) | kSplitting);
-  Outcome outcome = commit(record, {&block, &separator_block});
+  // What frees a block must be over before somebody else gets the block.
+  Outcome outcome =
+      freed == 0 ? c_.redo.commit_late(record, offset, fresh.node) : c_.redo.commit(record);
+  for (Reserved* const reserved : {&block, &separator_block}) reserved->settle(outcome);
   if (outcome == Outcome::done) outcome = finish_halves(node, at(fresh.node));
   if (outcome != Outcome::done) return outcome;
   if (freed != 0) c_.grace.retire(freed);
@@ -169,31 +173,30 @@ Outcome PbTree<Keys>::split_off(Offset offset, std::uint64_t version, Owned& sep
 // Entries below the split key (inner nodes: and the one at it, whose child is the leftmost) become
 // free, in any order: while kCopy is set, nobody minds what lies there.
 template <class Keys>
-bool PbTree<Keys>::trim(NodeOf right) {
+void PbTree<Keys>::trim(Edit& edit, NodeOf right, Word split_key) {
   const Word pivot = right.pivot();
-  const Probe bound = Keys::probe(keys_.key_of(right.split_key()));
+  const Probe bound = Keys::probe(keys_.key_of(split_key));
   const int most = right.level() == 0 ? -1 : 0;
   for (unsigned i = 0; i < capacity_; ++i) {
     const Word word = right.key(i);
     if (!keys_.in_left(word, pivot) || keys_.compare(word, bound) > most) continue;
-    c_.medium.store(&right.entry(i)->key, Keys::mark(pivot));
-    c_.medium.flush(right.entry(i), sizeof(Entry));
+    edit.store(&right.entry(i)->key, Keys::mark(pivot));
+    edit.step();
   }
-  return c_.medium.fence();  // P6: before kCopy goes
 }
 
-// From whatever step a crash left (A5). Both nodes are locked.
+// From whatever step a crash left (A5). Both nodes are locked, and no late record names them but
+// that of P5.
 template <class Keys>
 Outcome PbTree<Keys>::finish_halves(NodeOf node, NodeOf right) {
-  const auto durable = [&](Word* word, Word value) {
-    c_.medium.store(word, value);
-    return c_.medium.persist(word, sizeof(Word));
-  };
-  const unsigned level = node.level();
-  if (right.split_key() == node.split_key()) {
+  Header* const header = right.header();
+  Word split_key = right.split_key();
+  const bool committed = split_key != node.split_key();
+  if (!committed) {
+    split_key = right.next_split_key();
     Sorted sorted;
     right.sort_into(sorted);
-    const Probe bound = Keys::probe(keys_.key_of(right.next_split_key()));
+    const Probe bound = Keys::probe(keys_.key_of(split_key));
     unsigned keep = 0;
     while (keep < sorted.count && keys_.compare(sorted.entries[keep].key, bound) < 0) ++keep;
     if (keep == 0 || keep == sorted.count) return Outcome::corrupt;
@@ -206,22 +209,25 @@ Outcome PbTree<Keys>::finish_halves(NodeOf node, NodeOf right) {
           .right = node.right(),
           .next_split_key = node.split_key()},
          sorted.all().first(keep), keep / 2);
-    if (!c_.medium.fence()) return Outcome::io_error;  // P6: the lower half before the commit
-    // P6: the commit
-    if (!durable(&right.header()->split_key, right.next_split_key())) return Outcome::io_error;
   }
-  if (level > 0) {
-    const Place place = right.find(Keys::probe(keys_.key_of(right.split_key())));
-    // P6: the median's child before its entry goes
-    if (place.found && !durable(&right.header()->leftmost, pmem::load(right.value_word(place)))) {
-      return Outcome::io_error;
-    }
+  // P6. In any prefix: the commit, then what waits for it.
+  Edit edit(c_, offset_of(node), Edit::kManyLines, offset_of(right));
+  if (!committed) {
+    // The lower half counts with the commit. But for its links, which are others' to change.
+    edit.cover(&node.header()->split_key, sizeof(Word) * 4);
+    edit.cover(node.entry(0), capacity_ * sizeof(Entry));
+    edit.store(&node.header()->meta, node.meta());  // or P5 would bring the old one back
+    edit.store(&header->split_key, split_key);
   }
-  if (!trim(right)) return Outcome::io_error;
-  c_.medium.store(&node.header()->meta, node.meta() & ~kSplitting);
-  c_.medium.flush(&node.header()->meta, sizeof(Word));
-  // P6: durable before anybody builds on a node that is whole
-  return durable(&right.header()->meta, right.meta() & ~kCopy) ? Outcome::done : Outcome::io_error;
+  if (node.level() > 0) {
+    // The median's child before its entry goes.
+    const Place place = right.find(Keys::probe(keys_.key_of(split_key)));
+    if (place.found) edit.store(&header->leftmost, pmem::load(right.value_word(place)));
+  }
+  trim(edit, right, split_key);
+  edit.store(&node.header()->meta, node.meta() & ~kSplitting);
+  edit.store(&header->meta, right.meta() & ~kCopy);
+  return edit.finish();
 }
 
 // Finishes the split of which the node is a half.
@@ -240,6 +246,9 @@ Outcome PbTree<Keys>::finish_split(Offset offset) {
   // flags that finish_halves() clears: with any other one it could be asked for ever.
   if ((at(left).meta() & kSplitting) == 0 && (at(right).meta() & kCopy) == 0) {
     return unfinished(at(offset)) && at(offset).left() == left ? Outcome::corrupt : Outcome::done;
+  }
+  for (const Offset half : {left, right}) {
+    if (!c_.redo.settle(half)) return Outcome::io_error;
   }
   count(Count::finished_splits);
   return finish_halves(at(left), at(right));
@@ -296,6 +305,7 @@ Outcome PbTree<Keys>::append(const Found& found, Side side, Key key, std::uint64
   if (Keys::kRecords && !key_block.get(Keys::record_bytes(key))) return Outcome::out_of_space;
   base::LockSet locks;
   if (!lock_all(locks, {found, fresh})) return Outcome::done;
+  if (!c_.redo.settle(found.node)) return Outcome::io_error;
   alloc::Redo record;
   Entry entry{0, value};
   Word separator = 0;

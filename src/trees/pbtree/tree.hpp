@@ -110,6 +110,7 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
            node % pmem::kSlabBytes >= alloc::kFirstBlockAt && c_.medium.contains(node, bytes_);
   }
   [[nodiscard]] NodeOf at(Offset node) const { return {c_.medium.at(node), capacity_, keys_}; }
+  [[nodiscard]] Offset offset_of(NodeOf node) const { return c_.medium.offset_of(node.base()); }
   struct Way {  // down: a node that nobody has looked at
     Offset node;
     unsigned level;
@@ -237,7 +238,7 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] bool reserve_node(Reserved& block, unsigned level, Seen& fresh) const;
   Outcome finish_split(Offset offset);
   Outcome finish_halves(NodeOf node, NodeOf right);
-  [[nodiscard]] bool trim(NodeOf right);
+  void trim(Edit& edit, NodeOf right, Word split_key);
   Outcome append(const Found& found, Side side, Key key, std::uint64_t value, Reserved& record,
                  bool& appended);
   Outcome fill_appended(alloc::Redo& record, const Found& found, Side side, Offset fresh,

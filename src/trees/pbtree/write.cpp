@@ -87,7 +87,7 @@ Outcome PbTree<Keys>::drop_losers(NodeOf node, Side side, unsigned from) {
   for (unsigned i = last; right ? i > from : i < from; i = inner(i)) {
     if (node.key(i) != node.key(inner(i))) continue;
     const Place loser{side, false, true, false, false, inner(i)};
-    Edit edit(c_, right ? last - loser.slot + 1 : loser.slot - last + 1);
+    Edit edit(c_, offset_of(node), node.lines(loser.slot, last));
     close_gap(edit, node, last, loser, false);
     if (const Outcome outcome = edit.finish(); outcome != Outcome::done) return outcome;
     last = inner(last);
@@ -111,7 +111,10 @@ Outcome PbTree<Keys>::add(NodeOf node, Place place, Word key, Word value, Reserv
   if (const Outcome sole = drop_losers(node, place.side, nearest); sole != Outcome::done)
     return sole;
   const Ends ends = node.ends();
-  Edit edit(c_, right ? ends.right_end - place.slot + 1 : place.slot - ends.left_begin + 1);
+  Edit edit(c_, offset_of(node),
+            Keys::kRecords ? Edit::kManyLines
+            : right        ? node.lines(place.slot, ends.right_end)
+                           : node.lines(place.slot - 1, ends.left_begin - 1));
   make_gap(edit, node, ends, place);
   Entry* const entry = node.entry(place.slot);
   key = Keys::placed(key, place.side);
@@ -152,13 +155,14 @@ Outcome PbTree<Keys>::drop(NodeOf node, Place place, Offset& freed) {
     const unsigned from = right ? place.slot + 1 : place.slot - 1;
     const Word hiding = outermost ? Keys::mark(node.pivot()) : node.key(from);
     freed = Keys::record_of(key);
+    if (!c_.redo.settle(offset_of(node))) return Outcome::io_error;
     alloc::Redo redo;
     if (!c_.heap.release(redo, freed)) return Outcome::corrupt;
     redo.store(c_.medium.offset_of(&node.entry(place.slot)->key), hiding);
     const Outcome outcome = c_.redo.commit(redo);
     if (outcome != Outcome::done || outermost) return outcome;
   }
-  Edit edit(c_, right ? last - place.slot + 1 : place.slot - last + 1);
+  Edit edit(c_, offset_of(node), node.lines(place.slot, last));
   close_gap(edit, node, last, place, Keys::kRecords);
   return edit.finish();
 }
@@ -166,7 +170,7 @@ Outcome PbTree<Keys>::drop(NodeOf node, Place place, Offset& freed) {
 // P4: the pivot's value, then the bit that says that it counts.
 template <class Keys>
 Outcome PbTree<Keys>::set_pivot(NodeOf node, bool live, Word value) {
-  Edit edit(c_);
+  Edit edit(c_, offset_of(node), 1);
   if (live) edit.store(&node.header()->pivot_value, value);
   const Word meta = node.meta() & ~kPivotLive;
   edit.store(&node.header()->meta, live ? meta | kPivotLive : meta);
@@ -195,10 +199,9 @@ Outcome PbTree<Keys>::change(const Found& found, Key key, std::uint64_t value, R
   const NodeOf node = at(found.node);
   const Place& place = found.place;
   if (place.found) {
-    Word* const word = node.value_word(place);
-    c_.medium.store(word, value);
-    // P2: durable before anybody sees it
-    return c_.medium.persist(word, sizeof(Word)) ? Outcome::done : Outcome::io_error;
+    Edit edit(c_, found.node, 1);  // P2
+    edit.store(node.value_word(place), value);
+    return edit.finish();
   }
   if (place.pivot && !borrowed_pivot(node)) return set_pivot(node, true, value);
   if (place.pivot) return own_pivot(node, key, value, record);
