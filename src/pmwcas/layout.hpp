@@ -20,9 +20,8 @@ inline constexpr std::size_t kDescriptors = 4;  // of a lane
 // Of every word: 1 while an operation is under way, and then the rest is a reference.
 inline constexpr Word kControl = Word{1} << 63;
 
-// Of an operation; in a descriptor's state, below its sequence.
+// Of an operation.
 enum class Status : std::uint8_t { free = 0, undecided = 1, succeeded = 2, failed = 3 };
-inline constexpr unsigned kStatusBits = 3;
 
 struct WordEntry {
   Word at;  // its offset; 0: none
@@ -31,7 +30,7 @@ struct WordEntry {
 };
 
 struct alignas(pmem::kLine) DescriptorAt {
-  Word state;  // sequence << 3 | Status
+  Word state;  // State
   std::array<WordEntry, kMaxWords> words;
   std::array<Word, kMaxBlocks> blocks;  // offset | kAllocated; 0: none
   std::array<Word, 5> reserved;
@@ -92,5 +91,40 @@ class Reference {
   Word word_;
 };
 static_assert(kMaxThreads * 32 <= 1U << 15 && kMaxWords <= 8);
+
+// Of a descriptor: blocks: 4 | words: 3 | sequence: 46 | Status: 3. What else lies in its fields
+// is of earlier operations.
+struct State {
+  Word word;
+
+  static constexpr unsigned kStatusBits = 3;
+  static constexpr unsigned kWordsAt = kStatusBits + Reference::kSequenceBits;
+  static constexpr unsigned kBlocksAt = kWordsAt + 3;
+  [[nodiscard]] static constexpr State free(Word sequence) {
+    return {(sequence & Reference::kSequenceMask) << kStatusBits};
+  }
+  [[nodiscard]] static constexpr State undecided(Word sequence, std::size_t words,
+                                                 std::size_t blocks) {
+    return State{free(sequence).word | static_cast<Word>(words) << kWordsAt |
+                 static_cast<Word>(blocks) << kBlocksAt}
+        .decided(Status::undecided);
+  }
+  [[nodiscard]] constexpr State decided(Status status) const {
+    return {(word >> kStatusBits << kStatusBits) | static_cast<Word>(status)};
+  }
+  [[nodiscard]] constexpr Status status() const {
+    return static_cast<Status>(word & ((Word{1} << kStatusBits) - 1));
+  }
+  [[nodiscard]] constexpr Word sequence() const {
+    return word >> kStatusBits & Reference::kSequenceMask;
+  }
+  [[nodiscard]] constexpr std::size_t words() const { return word >> kWordsAt & 7; }
+  [[nodiscard]] constexpr std::size_t blocks() const { return word >> kBlocksAt & 15; }
+  [[nodiscard]] constexpr bool possible() const {
+    return word >> (kBlocksAt + 4) == 0 && status() <= Status::failed && words() <= kMaxWords &&
+           blocks() <= kMaxBlocks;
+  }
+};
+static_assert(kMaxWords < 8 && kMaxBlocks < 16);
 
 }  // namespace everleaf::pmwcas

@@ -11,16 +11,8 @@
 namespace everleaf::pmwcas {
 namespace {
 
-constexpr Word kStatusMask = (Word{1} << kStatusBits) - 1;
-
-Word make_state(Word sequence, Status status) {
-  return sequence << kStatusBits | static_cast<Word>(status);
-}
-Word sequence_of(Word state) {
-  return state >> kStatusBits & Reference::kSequenceMask;
-}
-Status status_of(Word state) {
-  return static_cast<Status>(state & kStatusMask);
+bool is_undecided(const State& state, Reference reference) {
+  return state.status() == Status::undecided && state.sequence() == reference.sequence();
 }
 
 // Of a lane, which one thread at a time works by.
@@ -89,6 +81,7 @@ struct Descriptor::Lane {
 struct DescriptorPool::Operation {
   DescriptorAt* descriptor = nullptr;
   Reference reference{0};  // of word 0
+  State undecided{0};
   std::size_t count = 0;
   bool later = false;
   struct Target {
@@ -101,10 +94,7 @@ struct DescriptorPool::Operation {
     return {Kind::descriptor, reference.slot(), reference.descriptor(),
             static_cast<unsigned>(index), reference.sequence()};
   }
-  [[nodiscard]] Word undecided() const {
-    return make_state(reference.sequence(), Status::undecided);
-  }
-  [[nodiscard]] bool is_undecided() const { return look(&descriptor->state) == undecided(); }
+  [[nodiscard]] bool is_undecided() const { return look(&descriptor->state) == undecided.word; }
 };
 
 // What a fence makes durable: each line once, and just before it. A line whose flush is under way
@@ -303,8 +293,7 @@ DescriptorPool::Lane* DescriptorPool::new_lane(unsigned slot) {
   for (std::size_t i = 0; i < kDescriptors; ++i) {
     random = (random ^ random >> 29) * 0xBF58476D1CE4E5B9ULL;
     lane->own[i].sequence = random >> 32;
-    medium_.store(&lane->media->descriptors[i].state,
-                  make_state(lane->own[i].sequence, Status::free));
+    medium_.store(&lane->media->descriptors[i].state, State::free(lane->own[i].sequence).word);
   }
   lane->install_sequence = random >> 20 & 0xFFFFFFFF;
   medium_.flush(words, sizeof(LaneAt));
@@ -329,26 +318,33 @@ Descriptor DescriptorPool::allocate(Descriptor::Callback callback) {
 
 // What the reference stands for, if its descriptor has not moved on.
 Word DescriptorPool::value_of(const DescriptorAt& descriptor, Reference reference) const {
-  const Word state = look(&descriptor.state);
+  const State state{look(&descriptor.state)};
   const WordEntry& entry = descriptor.words[reference.index()];
   const bool desired = reference.kind() == Kind::descriptor &&
-                       status_of(state) == Status::succeeded &&
-                       sequence_of(state) == reference.sequence();
+                       state.status() == Status::succeeded &&
+                       state.sequence() == reference.sequence();
   return look(desired ? &entry.desired : &entry.expected) & ~kControl;
 }
 
+// As long as what it names is of the same use, the word had the value while the reference stood
+// there, however often it has changed since: who reads beside writers does not begin again.
 Word DescriptorPool::resolve(const Word* word, Word seen) const {
   while ((seen & kControl) != 0) {
     const Reference reference(seen);
     Word value = 0;  // of a damaged word
+    Word sequence = ~Word{0};
     if (reference.kind() == Kind::install) {
-      const LaneAt* const lane = lane_at(reference.slot());
-      if (lane != nullptr) value = look(&lane->install.old) & ~kControl;
+      if (const LaneAt* const lane = lane_at(reference.slot())) {
+        value = look(&lane->install.old) & ~kControl;
+        sequence = look(&lane->install.sequence);
+      }
     } else if (const DescriptorAt* const descriptor = descriptor_of(reference)) {
       value = value_of(*descriptor, reference);
+      sequence = State{look(&descriptor->state)}.sequence();
     }
+    if (sequence == reference.sequence()) return value;
     const Word now = look(word);
-    if (now == seen) return value;  // I3
+    if (now == seen) return value;  // a damaged word
     seen = now;
   }
   return seen;
@@ -381,6 +377,8 @@ void DescriptorPool::write_out(Descriptor& mine, std::size_t which, Lines& lines
   std::ranges::copy(mine.blocks(), own.blocks.begin());
   own.callback = std::move(mine.callback_);
   own.sequence = (own.sequence + 1) & Reference::kSequenceMask;
+  // Before the fields: who reads one of them for an earlier operation sees that he is late.
+  medium_.store(&descriptor.state, State::free(own.sequence).word, 0);
   for (std::size_t i = 0; i < mine.count_; ++i) {
     WordEntry& entry = descriptor.words[i];
     own.words[i] = mine.words_[i].word;
@@ -392,7 +390,8 @@ void DescriptorPool::write_out(Descriptor& mine, std::size_t which, Lines& lines
     medium_.store(&descriptor.blocks[i],
                   mine.blocks_[i].at | (mine.blocks_[i].allocated ? kAllocated : 0), 0);
   }
-  medium_.store(&descriptor.state, make_state(own.sequence, Status::undecided), 0);
+  const State undecided = State::undecided(own.sequence, mine.count_, mine.block_count_);
+  medium_.store(&descriptor.state, undecided.word, 0);
   medium_.count_heap_written((1 + 3 * mine.count_ + mine.block_count_) * sizeof(Word));
   medium_.count_written(mine.count_ * sizeof(Word));
   lines.add(&descriptor, bytes_in_use(own.word_count, own.block_count));
@@ -405,7 +404,7 @@ void DescriptorPool::note_met(const Operation& operation, Lane& lane, Lines& lin
     const Reference reference(look(operation.targets[i].word));
     if ((reference.word() & kControl) == 0 || reference.kind() != Kind::descriptor) continue;
     const DescriptorAt* const other = descriptor_of(reference);
-    if (other == nullptr || status_of(look(&other->state)) == Status::undecided) continue;
+    if (other == nullptr || State{look(&other->state)}.status() == Status::undecided) continue;
     lines.add(&other->state, sizeof(Word));
     lane.met[lane.met_count++] = reference.word();
   }
@@ -429,14 +428,17 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
   operation.descriptor = &lane.media->descriptors[which];
   operation.reference =
       Reference(Kind::descriptor, lane.slot, static_cast<unsigned>(which), 0, own.sequence);
+  operation.undecided = State::undecided(own.sequence, mine.count_, mine.block_count_);
   operation.count = mine.count_;
   operation.later = own.later;
   for (std::size_t i = 0; i < mine.count_; ++i) {
     operation.targets[i] = {mine.words_[i].word, mine.words_[i].expected};
   }
   note_met(operation, lane, lines);
+  // The next operation finds a descriptor.
+  const Rest rest = idle() == lane.own.end() ? Rest::goes_along : Rest::waits;
   // F1: the descriptor is there before a reference is.
-  if (!fence(lane, lines)) return Answer::io_error;
+  if (!fence(lane, lines, rest)) return Answer::io_error;
   bool allocates = false;
   for (const auto& block : own.all_blocks()) {
     if (!block.allocated) continue;
@@ -445,7 +447,7 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
     allocates = true;
   }
   // Whoever recovers a success finds them set.
-  if (allocates && !fence(lane, lines)) return Answer::io_error;
+  if (allocates && !fence(lane, lines, Rest::waits)) return Answer::io_error;
 
   for (Reference blocker(0);;) {
     const Step step = install_all(operation, lane, true, blocker);
@@ -453,19 +455,21 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
     if (step == Step::decided) break;
     if (!help(blocker, lane)) return Answer::io_error;
   }
-  own.succeeded = status_of(look(&operation.descriptor->state)) == Status::succeeded;
+  own.succeeded = State{look(&operation.descriptor->state)}.status() == Status::succeeded;
   own.phase = Lane::Phase::decided;
   count(lane.executed[operation.count]);
   if (own.succeeded) {
     for (const auto& block : own.all_blocks()) {
       if (!block.allocated) change_bits(block, false);
     }
+    if (own.later) clean(lane, which);  // A8: it need not be durable, nor whole after a crash
     if (!medium_.fences_wait() && !settle(lane)) return Answer::io_error;
     return Answer::succeeded;
   }
   count(lane.failed);
   // W5: a failure is durable before anybody acts on it; blocks are given back at once.
-  const bool ok = allocates || !medium_.fences_wait() ? settle(lane) : fence(lane, lines);
+  const bool ok =
+      allocates || !medium_.fences_wait() ? settle(lane) : fence(lane, lines, Rest::waits);
   return ok ? Answer::failed : Answer::io_error;
 }
 
@@ -503,7 +507,7 @@ DescriptorPool::Step DescriptorPool::install_all(const Operation& operation, Lan
     for (std::size_t i = 0; i < operation.count; ++i) {
       lines.add(operation.targets[i].word, sizeof(Word));  // W4
     }
-    if (!fence(lane, lines)) return Step::io_error;
+    if (!fence(lane, lines, Rest::goes_along)) return Step::io_error;
   }
   base::reached("W5: succeeded");
   decide(operation, Status::succeeded);
@@ -511,14 +515,18 @@ DescriptorPool::Step DescriptorPool::install_all(const Operation& operation, Lan
 }
 
 void DescriptorPool::decide(const Operation& operation, Status status) {
-  (void)swap(&operation.descriptor->state, operation.undecided(),
-             make_state(operation.reference.sequence(), status));
+  (void)swap(&operation.descriptor->state, operation.undecided.word,
+             operation.undecided.decided(status).word);
 }
 
 // Where the word has its expected value: the conditional install. False: a write-back failed.
 bool DescriptorPool::place(const Operation& operation, std::size_t index, Lane& lane, bool owner) {
   const auto& target = operation.targets[index];
   if (!owner) base::reached("W3: a helper is about to install");
+  if (owner && index == 0) {  // nobody knows of the operation yet: nobody can have decided it
+    (void)swap(target.word, target.expected, operation.at(0).word());
+    return true;
+  }
   if (owner) {
     const Word marker = operation.at(index).as(Kind::marker).word();
     if (swap(target.word, target.expected, marker)) finish_install(target.word, marker);
@@ -562,8 +570,7 @@ void DescriptorPool::finish_install(Word* word, Word seen) {
   if (look(word) != seen) return;  // I3: what was read may be of another use
   const DescriptorAt* const descriptor = descriptor_of(target);
   const bool undecided =
-      descriptor != nullptr &&
-      look(&descriptor->state) == make_state(target.sequence(), Status::undecided);
+      descriptor != nullptr && is_undecided(State{look(&descriptor->state)}, target);
   base::reached(reference.kind() == Kind::install
                     ? undecided ? "W3: an install goes on" : "W3: an install is taken away"
                 : undecided ? "W3: a marker goes on"
@@ -577,8 +584,8 @@ DescriptorPool::Step DescriptorPool::replace_decided(Word* word, Reference seen,
   const DescriptorAt* const descriptor = descriptor_of(seen);
   // Before the state: then the field is the operation's own, if that is undecided.
   const Offset its = descriptor == nullptr ? 0 : look(&descriptor->words[seen.index()].at);
-  const bool undecided = descriptor != nullptr &&
-                         look(&descriptor->state) == make_state(seen.sequence(), Status::undecided);
+  const bool undecided =
+      descriptor != nullptr && is_undecided(State{look(&descriptor->state)}, seen);
   if (descriptor == nullptr || (undecided && its != medium_.offset_of(word))) {
     // Damaged. Who is in the way of himself would help himself for ever.
     (void)swap(word, seen.word(), 0);
@@ -604,8 +611,11 @@ bool DescriptorPool::copy_out(Reference reference, Operation& operation) const {
   operation.descriptor = descriptor;
   operation.reference = Reference(Kind::descriptor, reference.slot(), reference.descriptor(), 0,
                                   reference.sequence());
+  operation.undecided = State{look(&descriptor->state)};
+  if (!is_undecided(operation.undecided, reference)) return false;
   operation.count = 0;
-  for (const WordEntry& entry : descriptor->words) {
+  const std::size_t words = std::min(operation.undecided.words(), kMaxWords);
+  for (const WordEntry& entry : std::span(descriptor->words).first(words)) {
     const Offset at = look(&entry.at);
     if (at == 0 || !medium_.contains(at, sizeof(Word))) break;
     operation.targets[operation.count++] = {medium_.at<Word>(at), look(&entry.expected)};
@@ -627,23 +637,23 @@ bool DescriptorPool::help(Reference blocker, Lane& lane) {
 
 // --- W6 ------------------------------------------------------------------------------------------
 
-bool DescriptorPool::fence(Lane& lane, Lines& lines, pmem::Site site) {
-  note_pending(lane, lines);
+bool DescriptorPool::fence(Lane& lane, Lines& lines, Rest rest, pmem::Site site) {
+  note_pending(lane, lines, rest);
   lines.flush();
   if (!medium_.fence(site)) return false;
-  advance(lane);
+  advance(lane, rest);
   return true;
 }
 
 // What the next fence makes durable of operations that are over.
-void DescriptorPool::note_pending(const Lane& lane, Lines& lines) const {
+void DescriptorPool::note_pending(const Lane& lane, Lines& lines, Rest rest) const {
   using Phase = Lane::Phase;
   for (std::size_t which = 0; which < kDescriptors; ++which) {
     const Lane::Own& own = lane.own[which];
     if (own.phase == Phase::idle || own.phase == Phase::running) continue;
     const DescriptorAt& descriptor = lane.media->descriptors[which];
     if (own.phase == Phase::decided) lines.add(&descriptor.state, sizeof(Word));
-    if (own.phase == Phase::cleaned || (own.phase == Phase::decided && own.later)) {
+    if (own.phase == Phase::cleaned && (!own.later || rest == Rest::goes_along)) {
       for (const Word* const word : own.all_words()) lines.add(word, sizeof(Word));
     }
     if (own.phase == Phase::decided || own.phase == Phase::cleaned) {
@@ -652,15 +662,17 @@ void DescriptorPool::note_pending(const Lane& lane, Lines& lines) const {
       }
     }
     if (own.phase == Phase::freed) {
-      lines.add(&descriptor, bytes_in_use(own.word_count, own.block_count));
+      lines.add(&descriptor.state, sizeof(Word));
+      lines.add(&descriptor.blocks, own.block_count * sizeof(Word));
     }
   }
 }
 
 // After a fence: one phase on.
-void DescriptorPool::advance(Lane& lane) {
+void DescriptorPool::advance(Lane& lane, Rest rest) {
   for (std::size_t which = 0; which < kDescriptors; ++which) {
-    switch (lane.own[which].phase) {
+    const Lane::Own& own = lane.own[which];
+    switch (own.phase) {
       case Lane::Phase::idle:
       case Lane::Phase::running:
         break;
@@ -668,7 +680,8 @@ void DescriptorPool::advance(Lane& lane) {
         clean(lane, which);
         break;
       case Lane::Phase::cleaned:
-        free(lane, which);
+        if (own.later && rest == Rest::waits) break;
+        own.block_count != 0 ? free(lane, which) : done(lane, which);
         break;
       case Lane::Phase::freed:
         done(lane, which);
@@ -677,7 +690,7 @@ void DescriptorPool::advance(Lane& lane) {
   }
 }
 
-// The state is durable: references become values.
+// The state is durable, or need not be: references become values.
 void DescriptorPool::clean(Lane& lane, std::size_t which) {
   Lane::Own& own = lane.own[which];
   DescriptorAt& descriptor = lane.media->descriptors[which];
@@ -705,18 +718,18 @@ void DescriptorPool::clean(Lane& lane, std::size_t which) {
   own.phase = Lane::Phase::cleaned;
 }
 
-// The words are durably rid of it.
+// The words are durably rid of it. Without blocks nothing more would come of it, whatever a crash
+// leaves of it and of the next one there (A1): then it is done.
 void DescriptorPool::free(Lane& lane, std::size_t which) {
   Lane::Own& own = lane.own[which];
   DescriptorAt& descriptor = lane.media->descriptors[which];
-  for (std::size_t i = 0; i < own.word_count; ++i) medium_.store(&descriptor.words[i].at, 0, 0);
   for (std::size_t i = 0; i < own.block_count; ++i) medium_.store(&descriptor.blocks[i], 0, 0);
-  medium_.store(&descriptor.state, make_state(own.sequence, Status::free), 0);
-  medium_.count_heap_written((1 + own.word_count + own.block_count) * sizeof(Word));
+  medium_.store(&descriptor.state, State::free(own.sequence).word, 0);
+  medium_.count_heap_written((1 + own.block_count) * sizeof(Word));
   own.phase = Lane::Phase::freed;
 }
 
-// It is durably free.
+// It is durably free, or has no blocks.
 void DescriptorPool::done(Lane& lane, std::size_t which) {
   Lane::Own& own = lane.own[which];
   for (const auto& block : own.all_blocks()) {
@@ -739,7 +752,7 @@ bool DescriptorPool::settle(Lane& lane) {
   };
   while (std::ranges::any_of(lane.own, pending)) {
     Lines lines(medium_);
-    if (!fence(lane, lines)) return false;
+    if (!fence(lane, lines, Rest::goes_along)) return false;
   }
   return true;
 }
@@ -815,8 +828,9 @@ class DescriptorPool::Recovery {
   [[nodiscard]] static DescriptorAt& at(const Found& one) {
     return one.lane->media->descriptors[one.which];
   }
-  [[nodiscard]] static Status status(const Found& one) {
-    return status_of(pmem::load(&at(one).state));
+  [[nodiscard]] static State state(const Found& one) { return {pmem::load(&at(one).state)}; }
+  [[nodiscard]] static std::span<WordEntry> words(const Found& one) {
+    return std::span(at(one).words).first(state(one).words());
   }
   [[nodiscard]] static Reference reference(const Found& one, unsigned index) {
     return {Kind::descriptor, one.lane->slot, static_cast<unsigned>(one.which), index,
@@ -871,38 +885,42 @@ everleaf::Result<void> DescriptorPool::Recovery::find_in(unsigned slot, Offset l
   }
   for (std::size_t which = 0; which < kDescriptors; ++which) {
     const DescriptorAt& descriptor = lane->media->descriptors[which];
-    const Word state = pmem::load(&descriptor.state);
-    lane->own[which].sequence = sequence_of(state);
-    if (status_of(state) > Status::failed) return damaged(medium_.offset_of(&descriptor));
-    bool empty = status_of(state) == Status::free;
-    for (const WordEntry& entry : descriptor.words) {
-      const Offset word = pmem::load(&entry.at);
-      empty = empty && word == 0;
-      if (word != 0 && !is_word(word)) return damaged(medium_.offset_of(&descriptor));
+    const State state{pmem::load(&descriptor.state)};
+    lane->own[which].sequence = state.sequence();
+    if (!state.possible()) return damaged(medium_.offset_of(&descriptor));
+    const Found one{lane, which};
+    // No word refers to it, and its state will not free the blocks of the next one (A1).
+    bool over = state.status() == Status::free || state.blocks() == 0;
+    for (unsigned i = 0; i < state.words(); ++i) {
+      const Offset at = pmem::load(&descriptor.words[i].at);
+      if (at == 0) continue;  // W1 was torn
+      if (!is_word(at)) return damaged(medium_.offset_of(&descriptor));
+      const Word now = pmem::load(medium_.at<Word>(at));
+      const Reference its = reference(one, i);
+      over = over && now != its.word() && now != its.as(Kind::marker).word();
     }
-    for (const Word& block : descriptor.blocks) empty = empty && pmem::load(&block) == 0;
-    if (!empty) found_.push_back({lane, which});
+    for (const Word& block : descriptor.blocks) over = over && pmem::load(&block) == 0;
+    if (!over) found_.push_back(one);
   }
   return {};
 }
 
 bool DescriptorPool::Recovery::installed(const Found& one) const {
-  bool all = pmem::load(&at(one).words[0].at) != 0;
-  for (unsigned i = 0; i < kMaxWords; ++i) {
-    const Offset word = pmem::load(&at(one).words[i].at);
-    all = all && (word == 0 || pmem::load(medium_.at<Word>(word)) == reference(one, i).word());
-  }
-  return all;
+  unsigned i = 0;
+  return !words(one).empty() && std::ranges::all_of(words(one), [&](const WordEntry& entry) {
+    const Offset word = pmem::load(&entry.at);
+    return word != 0 && pmem::load(medium_.at<Word>(word)) == reference(one, i++).word();
+  });
 }
 
 // A2, A3.
 void DescriptorPool::Recovery::decide() {
   for (const Found& one : found_) {
-    if (status(one) != Status::undecided) continue;
+    if (state(one).status() != Status::undecided) continue;
     const bool committed = installed(one);
     base::reached(committed ? "A3: all words are installed" : "A2: not all are");
-    medium_.store(&at(one).state, make_state(one.lane->own[one.which].sequence,
-                                             committed ? Status::succeeded : Status::failed));
+    const Status decision = committed ? Status::succeeded : Status::failed;
+    medium_.store(&at(one).state, state(one).decided(decision).word);
     medium_.flush(&at(one).state, sizeof(Word));
   }
 }
@@ -910,7 +928,7 @@ void DescriptorPool::Recovery::decide() {
 // A4, A5, A6.
 void DescriptorPool::Recovery::replace() {
   for (const Found& one : found_) {
-    if (status(one) == Status::free) continue;  // A1
+    if (state(one).status() == Status::free) continue;  // A1
     replace_words(one);
     clear_bits(one);
   }
@@ -928,9 +946,9 @@ void DescriptorPool::Recovery::replace(Offset word, Word seen, Word value) {
 }
 
 void DescriptorPool::Recovery::replace_words(const Found& one) {
-  const bool succeeded = status(one) == Status::succeeded;
-  for (unsigned i = 0; i < kMaxWords; ++i) {
-    const WordEntry& entry = at(one).words[i];
+  const bool succeeded = state(one).status() == Status::succeeded;
+  for (unsigned i = 0; i < words(one).size(); ++i) {
+    const WordEntry& entry = words(one)[i];
     const Offset word = pmem::load(&entry.at);
     if (word == 0) continue;
     replace(word, reference(one, i).word(),
@@ -940,8 +958,8 @@ void DescriptorPool::Recovery::replace_words(const Found& one) {
 }
 
 void DescriptorPool::Recovery::clear_bits(const Found& one) {
-  const bool succeeded = status(one) == Status::succeeded;
-  for (const Word& of_descriptor : at(one).blocks) {
+  const bool succeeded = state(one).status() == Status::succeeded;
+  for (const Word& of_descriptor : std::span(at(one).blocks).first(state(one).blocks())) {
     const Word block = pmem::load(&of_descriptor);
     if (block == 0 || ((block & kAllocated) != 0) == succeeded) continue;
     const Offset free = block & ~kAllocated;
@@ -956,10 +974,9 @@ void DescriptorPool::Recovery::clear_bits(const Found& one) {
 
 void DescriptorPool::Recovery::free() {
   for (const Found& one : found_) {
-    if (status(one) == Status::free) base::reached("A1: fields of a free descriptor");
-    for (WordEntry& entry : at(one).words) medium_.store(&entry.at, 0, 0);
+    if (state(one).status() == Status::free) base::reached("A1: blocks of a free descriptor");
     for (Word& block : at(one).blocks) medium_.store(&block, 0, 0);
-    medium_.store(&at(one).state, make_state(one.lane->own[one.which].sequence, Status::free), 0);
+    medium_.store(&at(one).state, State::free(one.lane->own[one.which].sequence).word, 0);
     medium_.flush(&at(one), sizeof(DescriptorAt));
   }
 }

@@ -10,7 +10,8 @@
 //   I1. A value in a word counts as durable; a reference stands for a value that does.
 //   I2. A reference never comes back once it has left a word: sequences, and install records.
 //   I3. What a reference names stays as it is while the reference is in a word.
-//   I4. A descriptor that is used again was durably free before.
+//   I4. A descriptor is used again when no word durably refers to it, and only then has blocks if
+//       it was durably free since the last ones.
 #pragma once
 
 #include <array>
@@ -190,10 +191,14 @@ class DescriptorPool {
   [[nodiscard]] bool copy_out(Reference reference, Operation& operation) const;
   void decide(const Operation& operation, Status status);
 
+  // The words of an operation that need not be durable soon: a second fence of the next one
+  // takes them along, most of which are its own.
+  enum class Rest : std::uint8_t { waits, goes_along };
   // `lines`: what it makes durable beside what is pending.
-  [[nodiscard]] bool fence(Lane& lane, Lines& lines, pmem::Site site = pmem::Site::current());
-  void note_pending(const Lane& lane, Lines& lines) const;
-  void advance(Lane& lane);
+  [[nodiscard]] bool fence(Lane& lane, Lines& lines, Rest rest,
+                           pmem::Site site = pmem::Site::current());
+  void note_pending(const Lane& lane, Lines& lines, Rest rest) const;
+  void advance(Lane& lane, Rest rest);
   void clean(Lane& lane, std::size_t which);
   void free(Lane& lane, std::size_t which);
   void done(Lane& lane, std::size_t which);

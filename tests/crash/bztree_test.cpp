@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "cases.hpp"
-#include "threads/scheduler.hpp"
+#include "threads/explore.hpp"
 #include "trees/pool_state.hpp"
 
 namespace everleaf::crash {
@@ -137,6 +137,39 @@ TEST(Bztree, BulkLoad) {
   explore(ops);
 }
 
+// What was emptied without merges is one leaf again before it is loaded (P7, P6).
+TEST(Bztree, BulkLoadOfAnEmptiedTree) {
+  const char* const spec = "bztree:page=256:free=96:merge=0";
+  for (const bool sized : {false, true}) {
+    Ops ops;
+    const std::uint64_t first = sized ? kSizedKeys : 0;
+    each(ops, Do::insert, first, first + 24);
+    each(ops, Do::remove, first, first + 24);
+    EXPECT_GE(sized ? 2U : figures_of<std::uint64_t>(spec, ops).at("leaves"), 2U);
+    ops.push_back({Do::bulk_load, 20, 1});
+    each(ops, Do::insert, 20, 22);
+    Config config;
+    config.spec = spec;
+    config.keys = sized ? KeyType::bytes : KeyType::u64;
+    config.ops = ops;
+    config.most = 12;
+    explore_in({Domain::memory, Domain::cache}, config);
+  }
+  // Three levels of inner nodes, and a root that stays until the last merge.
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", spec).value();
+  for (std::uint64_t key = 0; key < 2000; ++key) ASSERT_EQ(index.insert(key, key), Outcome::done);
+  for (std::uint64_t key = 0; key < 1999; ++key) ASSERT_EQ(index.remove(key), Outcome::done);
+  EXPECT_GE(index.stats().height, 3U);
+  const std::vector<Entry<std::uint64_t>> entries{{5, 6}, {7, 8}};
+  EXPECT_EQ(index.bulk_load(entries), Outcome::not_empty);
+  ASSERT_EQ(index.remove(1999), Outcome::done);
+  EXPECT_EQ(index.bulk_load(entries), Outcome::done);
+  EXPECT_EQ(index.stats().height, 0U);
+  EXPECT_EQ(index.size(), 2U);
+  EXPECT_TRUE(pool.check().value().problems.empty());
+}
+
 // Long keys have records of their own, and so have separators (G8).
 TEST(Bztree, LongKeys) {
   Ops ops;
@@ -200,20 +233,41 @@ Outcome upsert(Index<K>& index, std::uint64_t key, std::uint64_t value) {
   return index.upsert(make_key<K>(key), value);
 }
 
-// True: the first one was stopped in the middle; then there are more points.
-template <class K>
-bool stopped_at(std::uint64_t point, std::uint64_t keys, Act<K> first, Act<K> second) {
-  constexpr std::size_t kCapacity = std::size_t{2} << 20;
-  Arena arena(kCapacity, 2, {});
-  Recorder recorder(arena);  // finds the scheduler its points
-  const Watch watch(recorder);
+constexpr std::size_t kCapacity = std::size_t{2} << 20;
+
+PoolOptions emulated() {
   PoolOptions options;
   options.domain = Domain::memory;
   options.emulate = true;
   options.epoch_length = {};
-  Pool pool =
-      PoolAccess::format(arena.base(0), pmem::kMinPoolBytes, kCapacity, options, &recorder).value();
-  auto index = pool.index<K>("index", kSpec).value();
+  return options;
+}
+
+// What simulated threads work on.
+template <class K>
+class Stage {
+ public:
+  explicit Stage(const char* spec) : index_(pool_.index<K>("index", spec).value()) {}
+  [[nodiscard]] Index<K>& index() { return index_; }
+  [[nodiscard]] bool has_reached(const char* path) const {
+    return recorder_.reached.contains(path);
+  }
+
+ private:
+  Arena arena_{kCapacity, 2, {}};
+  Recorder recorder_{arena_};  // finds the scheduler its points
+  Watch watch_{recorder_};
+  Pool pool_ =
+      PoolAccess::format(arena_.base(0), pmem::kMinPoolBytes, kCapacity, emulated(), &recorder_)
+          .value();
+  Index<K> index_;
+};
+
+// True: the first one was stopped in the middle; then there are more points.
+template <class K>
+bool stopped_at(std::uint64_t point, std::uint64_t keys, Act<K> first, Act<K> second) {
+  Stage<K> stage(kSpec);
+  Index<K>& index = stage.index();
   for (std::uint64_t key = 0; key < keys; ++key) (void)upsert<K>(index, 2 * key, key);
   // Lanes and magazines of each thread: what the heap's lock is taken for.
   const auto warm = [&index](std::uint64_t from) {
@@ -293,6 +347,259 @@ void stop_in_every_operation() {
 TEST(Bztree, AStoppedThreadHoldsNobodyUp) {
   stop_in_every_operation<std::uint64_t>();
   stop_in_every_operation<Bytes>();
+}
+
+// --- Scans beside a writer -----------------------------------------------------------------------
+
+// The reader runs so many points, then the writer until it says so, and again.
+class Turns final : public Policy {
+ public:
+  explicit Turns(std::uint64_t points) : points_(points) {}
+  unsigned choose(std::uint64_t, unsigned, unsigned able) override {
+    if (able != 3) return (able & 1) != 0 ? 0 : 1;
+    if (left_ == 0) return 1;
+    --left_;
+    return 0;
+  }
+  // By the writer.
+  void turn() { left_ = points_; }
+
+ private:
+  const std::uint64_t points_;
+  std::uint64_t left_ = 0;
+};
+
+template <class K>
+struct Scanned {
+  std::vector<Entry<K>> entries;
+  bool writer_was_there = false;  // when the scan ended
+  bool snapshot = true;
+};
+
+// Keys 0, 2, 4 and 6 have the value 0. Each call of `write` is a turn of the writer's.
+template <class K, class Write>
+Scanned<K> scan_beside(std::uint64_t points, bool back, unsigned turns, Write write) {
+  Stage<K> stage("bztree");
+  Index<K>& index = stage.index();
+  for (std::uint64_t key = 0; key < 8; key += 2) (void)upsert<K>(index, key, 0);
+  Turns policy(points);
+  Scanned<K> is;
+  bool written = false;
+  const std::vector<Scheduler::Body> bodies{
+      [&] {
+        const Outcome outcome = back ? index.scan_back(std::nullopt, 100, is.entries)
+                                     : index.scan(K{}, 100, is.entries);
+        EXPECT_EQ(outcome, Outcome::done);
+        is.writer_was_there = !written;
+      },
+      [&] {
+        for (unsigned turn = 0; turn < turns; ++turn) {
+          write(index, turn);
+          policy.turn();
+        }
+        written = true;
+      }};
+  Scheduler scheduler;
+  EXPECT_EQ(scheduler.run(bodies, policy, 10'000'000).stuck, "");
+  is.snapshot = !stage.has_reached("a scan does without a snapshot");
+  if (back) std::ranges::reverse(is.entries);
+  return is;
+}
+
+// Two values go up and down, the first one first and last: the second is never up alone. Who looks
+// at each of them when both are up, or both down, and finds all as it was in a second look, has
+// seen what never was.
+template <class K>
+void scan_in_one_moment(bool back) {
+  const auto up_and_down = [](Index<K>& index, unsigned turn) {
+    const std::uint64_t value = turn % 2 == 0 ? 1 : 0;
+    EXPECT_EQ(index.update(make_key<K>(value == 1 ? 2 : 4), value), Outcome::done);
+    EXPECT_EQ(index.update(make_key<K>(value == 1 ? 4 : 2), value), Outcome::done);
+  };
+  for (std::uint64_t points = 1; points < 120; ++points) {
+    const auto is = scan_beside<K>(points, back, 7, up_and_down);
+    ASSERT_EQ(is.entries.size(), 4U);
+    EXPECT_TRUE(is.snapshot);
+    std::map<std::string, std::uint64_t> values;
+    const auto value_of = [&is](std::uint64_t key) {
+      return std::ranges::find(is.entries, make_key<K>(key), &Entry<K>::key)->value;
+    };
+    EXPECT_LE(value_of(4), value_of(2)) << points << " points";
+  }
+}
+
+TEST(Bztree, ScannedLeavesAreOfOneMoment) {
+  for (const bool back : {false, true}) {
+    scan_in_one_moment<std::uint64_t>(back);
+    scan_in_one_moment<Bytes>(back);
+  }
+}
+
+// A writer who changes the leaf during each look, for ever, does not hold a scan up.
+template <class K>
+void scan_to_the_end(bool back) {
+  const auto again = [](Index<K>& index, unsigned turn) {
+    EXPECT_EQ(index.update(make_key<K>(2), turn), Outcome::done);
+  };
+  // Not below 3: a read of a word would meet another use of the descriptor each time.
+  for (std::uint64_t points = 3; points < 20; ++points) {
+    const auto is = scan_beside<K>(points, back, 1500, again);
+    EXPECT_TRUE(is.writer_was_there) << points << " points";
+    EXPECT_FALSE(is.snapshot);
+    EXPECT_EQ(is.entries.size(), 4U);
+  }
+}
+
+TEST(Bztree, ScansEndBesideWriters) {
+  for (const bool back : {false, true}) {
+    scan_to_the_end<std::uint64_t>(back);
+    scan_to_the_end<Bytes>(back);
+  }
+}
+
+// What stays is there once, and in order, while a key beside it goes and comes.
+template <class K>
+void scan_what_stays(bool back) {
+  const auto out_and_in = [](Index<K>& index, unsigned turn) {
+    const auto key = make_key<K>(2);
+    EXPECT_EQ(turn % 2 == 0 ? index.remove(key) : index.insert(key, turn), Outcome::done);
+  };
+  unsigned disturbed = 0;
+  for (std::uint64_t points = 5; points < 60; ++points) {
+    const auto is = scan_beside<K>(points, back, 60, out_and_in);
+    disturbed += is.snapshot ? 0 : 1;
+    const auto not_below = [](const auto& a, const auto& b) { return !(a.key < b.key); };
+    EXPECT_EQ(std::ranges::adjacent_find(is.entries, not_below), is.entries.end()) << points;
+    for (const std::uint64_t key : {0U, 4U, 6U}) {
+      EXPECT_EQ(std::ranges::count(is.entries, make_key<K>(key), &Entry<K>::key), 1) << points;
+    }
+  }
+  EXPECT_GT(disturbed, 5U);
+}
+
+TEST(Bztree, ScansBesideWritersMissNothing) {
+  for (const bool back : {false, true}) {
+    scan_what_stays<std::uint64_t>(back);
+    scan_what_stays<Bytes>(back);
+  }
+}
+
+// --- A load after another thread's last operation ------------------------------------------------
+
+// The first thread removes the only key, which is long: what frees its record is not durable but by
+// the references in the leaf's words. The second one loads, and so frees the leaf and uses it
+// again. Every crash in that.
+class LoadAfterRemoval final : Crasher {
+ public:
+  LoadAfterRemoval() : arena_(kCapacity, 3, {}), recorder_(arena_) {
+    recorder_.crasher = this;
+    Recorder::watch(&recorder_);
+  }
+  LoadAfterRemoval(const LoadAfterRemoval&) = delete;
+  LoadAfterRemoval& operator=(const LoadAfterRemoval&) = delete;
+  ~LoadAfterRemoval() { Recorder::watch(nullptr); }
+
+  std::uint64_t go() {
+    take_slots(2);
+    std::uint64_t bytes = 0;
+    {
+      auto pool = PoolAccess::format(arena_.base(0), pmem::kMinPoolBytes, kCapacity, emulated(),
+                                     &recorder_);
+      auto index = pool->index<Bytes>("index", kSpec).value();
+      EXPECT_EQ(index.insert(kLong, 1), Outcome::done);
+      bytes = PoolAccess::state(*pool).medium().size();
+    }
+    bytes_ = bytes;
+    recorder_.settle();
+    arena_.enter();
+    recorder_.switch_level();
+    arena_.begin({});
+    {
+      auto pool = PoolAccess::attach(arena_.base(1), bytes_, kCapacity, emulated(), &recorder_);
+      auto index = pool->index<Bytes>("index", {}).value();
+      std::vector<Entry<Bytes>> entries;
+      for (char i = 'a'; i <= 'z'; ++i) {
+        for (char j = 'a'; j <= 'c'; ++j) entries.push_back({std::string{i, j}, 1});
+      }
+      OneByOne turns;
+      const std::vector<Scheduler::Body> bodies{
+          [&] {
+            EXPECT_EQ(index.remove(kLong), Outcome::done);
+            turns.removed = true;
+          },
+          [&] {
+            // A thread slot of its own: that of a thread that has ended would be the other's.
+            EXPECT_EQ(index.find(kLong).outcome, Outcome::done);
+            turns.ready = true;
+            while (!turns.removed) Scheduler::active()->point();
+            armed_ = true;
+            EXPECT_EQ(index.bulk_load(entries), Outcome::done);
+            armed_ = false;
+          }};
+      Scheduler scheduler;
+      EXPECT_EQ(scheduler.run(bodies, turns, 10'000'000).stuck, "");
+      PoolAccess::state(*pool).abandon();
+    }
+    recorder_.settle();
+    arena_.end();
+    recorder_.switch_level();
+    arena_.leave();
+    recorder_.switch_level();
+    return crashes_;
+  }
+
+ private:
+  static constexpr std::uint64_t kMost = 64;
+  struct OneByOne final : Policy {
+    unsigned choose(std::uint64_t, unsigned, unsigned able) override {
+      return (able & 1) == 0 || (ready == removed && (able & 2) != 0) ? 1 : 0;
+    }
+    bool ready = false;
+    bool removed = false;
+  };
+  inline static const std::string kLong = std::string(100, 'k');
+
+  void escaped(const std::string& what) override { ADD_FAILURE() << what; }
+  void crash_point() override {
+    if (!armed_ || arena_.level() != 1 || testing::Test::HasFailure()) return;
+    const Scheduler::Pause pause;
+    arena_.enter();
+    recorder_.switch_level();
+    std::vector<Choice> path;
+    std::uint64_t left = kMost;
+    do {
+      arena_.begin(path);
+      recover();
+      path = arena_.path();
+      arena_.end();
+      recorder_.switch_level();
+      ++crashes_;
+    } while (!testing::Test::HasFailure() && --left != 0 && Arena::advance(path));
+    arena_.leave();
+    recorder_.switch_level();
+  }
+  void recover() {
+    auto pool = PoolAccess::attach(arena_.base(2), bytes_, kCapacity, emulated(), &recorder_);
+    recorder_.settle();
+    ASSERT_TRUE(pool) << pool.error().message;
+    auto index = pool->index<Bytes>("index", {}).value();
+    EXPECT_EQ(index.find(kLong).outcome, Outcome::absent);
+    const auto report = pool->check();
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_TRUE(report->problems.empty()) << report->problems.front();
+    recorder_.settle();
+    PoolAccess::state(*pool).abandon();
+  }
+
+  Arena arena_;
+  Recorder recorder_;
+  std::uint64_t bytes_ = 0;
+  bool armed_ = false;
+  std::uint64_t crashes_ = 0;
+};
+
+TEST(Bztree, BulkLoadAfterAnotherThreadsRemoval) {
+  EXPECT_GT(LoadAfterRemoval().go(), 1000U);
 }
 
 }  // namespace

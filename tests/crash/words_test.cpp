@@ -114,7 +114,9 @@ TEST(Words, OneThreadEveryCrash) {
        {"7/0:+1", "0,0/0:+1+1:+1", "0,0,0/1:+1+0:+1+2:+1", "0,0/0:5>6+1:0>1",
         "0,0/0:0>1+1:5>6,0:+1", "0/0:+1,0:+1,0:+1,0:+1,0:+1,0:+1", "0,0/0:+1+1:+1~,0:+1+1:+1",
         "0,0/0:+1~,1:+1~,0:+1", "b/0:b", "b,0/0:b+1:+1,0:b", "b/0:-,0:b", "b,0/0:b+1:5>6,0:b",
-        "b,b/0:b+1:-,1:b"}) {
+        "b,b/0:b+1:-,1:b",
+        // Descriptors used again: blocks after blocks, fewer words, none, and blocks after none.
+        "b,b/0:b,1:b,1:b", "0,0,0/0:+1+1:+1+2:+1,2:+1,0:+1,1:+1+2:+1", "b,0/1:+1,1:+1,0:b,1:+1"}) {
     WordsConfig config = config_of(text);
     config.preemptions = 0;
     config.nested = 2;
@@ -248,7 +250,7 @@ TEST(WordPaths, TheOthers) {
   }
   for (const char* const path :
        {"helping: decided", "helping: decided, made durable by F1",
-        "W1: a block that somebody else freed", "A1: fields of a free descriptor",
+        "W1: a block that somebody else freed", "A1: blocks of a free descriptor",
         "A2: not all are", "A3: all words are installed", "A4: an allocated block",
         "A5: a freed block", "A6: an install"}) {
     EXPECT_GT(all[path], 0U) << path;

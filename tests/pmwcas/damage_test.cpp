@@ -113,9 +113,9 @@ TEST(PmwcasDamage, IsRefusedOrHarmless) {
     // References of all kinds, to every descriptor, now and at its next use.
     for (unsigned kind = 0; kind < 4; ++kind) {
       const auto which = static_cast<unsigned>(random.below(kDescriptors));
-      const auto sequence = made.memory.word(made.lane + offsetof(LaneAt, descriptors) +
-                                             which * sizeof(DescriptorAt)) >>
-                            kStatusBits;
+      const Word sequence = State{made.memory.word(made.lane + offsetof(LaneAt, descriptors) +
+                                                   which * sizeof(DescriptorAt))}
+                                .sequence();
       for (Word next = 0; next < 2; ++next) {
         evil.push_back(Reference(static_cast<Reference::Kind>(kind), 0, which,
                                  static_cast<unsigned>(random.below(8)), sequence + next)

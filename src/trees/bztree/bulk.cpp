@@ -9,6 +9,7 @@ template <class Keys>
 Outcome BzTree<Keys>::bulk_load(std::span<const Entry<Key>> entries, double fill) {
   if (const Outcome admitted = c_.admit(); admitted != Outcome::done) return admitted;
   if (const Outcome refusal = loadable<Keys>(entries); refusal != Outcome::done) return refusal;
+  if (const Outcome outcome = collapse(); outcome != Outcome::done) return outcome;
   if (size_of_root_leaf() != 0) return Outcome::not_empty;
   const double wanted = std::clamp(fill, 0.1, 1.0) * (options_.page - free_bytes());
   for (std::size_t done = 0; done < entries.size();) {
@@ -31,6 +32,49 @@ Outcome BzTree<Keys>::bulk_load(std::span<const Entry<Key>> entries, double fill
     done += one ? 1 : items.size();
   }
   return Outcome::done;
+}
+
+// Merges empty leaves that no removal has merged, until the root is one. not_empty: there are keys.
+template <class Keys>
+Outcome BzTree<Keys>::collapse() {
+  Out first;
+  Outcome outcome = scan(Key{}, std::nullopt, 1, first);
+  if (outcome == Outcome::done && !first.empty()) return Outcome::not_empty;
+  // Once along all leaves, and again: inner nodes of one child have siblings then that fit.
+  for (bool changed = true; changed && outcome == Outcome::done;) {
+    changed = false;
+    std::optional<Owned> key = Keys::own(Key{});
+    while (key && outcome == Outcome::done) {
+      outcome = c_.with_space([&] { return collapse_at(key, changed); });
+    }
+  }
+  return outcome;
+}
+
+// One change on the key's way; where there is none, on to the key of the next leaf.
+template <class Keys>
+Outcome BzTree<Keys>::collapse_at(std::optional<Owned>& key, bool& changed) {
+  const alloc::Grace::Pin pin(c_.grace);
+  if (!pin.ok()) return Outcome::too_many_threads;
+  try {
+    Path path;
+    if (!descend(Keys::probe(*key), Aim::at, path)) return Outcome::corrupt;
+    bool merged = path.depth != 0 && status(leaf(path.leaf)).frozen();  // A5
+    Outcome outcome = merged ? replace_leaf(path, false) : Outcome::done;
+    for (unsigned depth = path.depth; depth > 0 && !merged && outcome == Outcome::done; --depth) {
+      merged = (words_->read(parent_of(path, depth).status) & kFrozen) != 0;  // A5
+      outcome = merged ? refresh_above(path, depth) : merge(path, depth, merged);
+    }
+    if (outcome == Outcome::out_of_space) words_->settle();
+    changed = changed || merged;
+    if (merged || outcome != Outcome::done) return outcome;
+    std::optional<Owned> high = bound(path, true);
+    if (high && !(Key(*key) < Key(*high))) return Outcome::corrupt;  // would not end
+    key = std::move(high);
+    return outcome;
+  } catch (const std::bad_alloc&) {
+    return Outcome::out_of_space;
+  }
 }
 
 // Of a tree that is one leaf; ~0 of others.

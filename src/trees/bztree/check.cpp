@@ -100,6 +100,9 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
       if (separator.prefix != Keys::prefix_of(separator.key)) {
         s.problem(at_node(at, "a separator's prefix is wrong"));
       }
+      if (node.code(i) != InnerOf::encode(separator.prefix, node.prefix(0), node.header().shift)) {
+        s.problem(at_node(at, "a separator's code is wrong"));
+      }
       if ((left && !(Key(*left) < separator.key)) || (high && !(separator.key < Key(*high)))) {
         s.problem(at_node(at, "separators are not in order"));
       }

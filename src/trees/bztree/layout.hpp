@@ -2,23 +2,29 @@
 // multi-word compare-and-swap (src/pmwcas), whose bit 63 is not theirs.
 //
 //   leaf    +0   header   bytes: 32 | sorted entries: 16 | level 0: 8
-//           +8   status W block bytes: 22 | deleted bytes: 22 | entries: 16 | .. | frozen: bit 62
+//           +8   status W block bytes: 13 | deleted bytes: 13 | entries: 10 | version: 26 |
+//                         frozen: bit 62. The paper has 22, 22, 16 and no version.
 //           +16  metadata W, one per entry, growing upwards; zero behind the entries
 //           ..   free space
 //           ..   records, growing downwards from the end: value W, key padded to 8 bytes
-//   inner   +0   header   bytes: 32 | children: 16 | level from 1: 8
+//   inner   +0   header   bytes: 32 | children: 16 | level from 1: 8 | shift: 6
 //           +8   status W version: 62 | frozen: bit 62
-//           +16  prefixes, one per separator: the key itself, or its first 8 bytes, big-endian
+//           +16  codes, 16 bits per separator, eight in 16 bytes: (prefix - first prefix) >> shift;
+//                         those behind the last are ones
+//           ..   prefixes, one per separator: the key itself, or its first 8 bytes, big-endian
 //           ..   children W, one more
 //           ..   bytes keys: slots, one per separator, and the separators' bytes at the end
 //   root    +0   status W as an inner node's
 //           +8   root node W
 //           +16  index epoch of the last session that reserved entries: odd, or 0
 //           +24  table of descriptors
+//           +32  number of this layout
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include <emmintrin.h>
 
 #include "pmwcas/layout.hpp"
 
@@ -30,15 +36,17 @@ using pmem::Word;
 inline constexpr std::uint32_t kMinPageBytes = 256;
 inline constexpr std::uint32_t kMaxPageBytes = 4096;
 inline constexpr std::uint32_t kMinFreeBytes = 32;
-inline constexpr std::size_t kMetaAt = 16;  // of a leaf; the prefixes of an inner node
+inline constexpr std::size_t kMetaAt = 16;  // of a leaf; the codes of an inner node
 inline constexpr unsigned kMaxHeight = 32;
+inline constexpr Word kLayout = 2;  // 0: before statuses had versions and separators codes
 
 struct RootAt {
   Word status;
   Word child;
   Word epoch;
   Word table;
-  std::array<Word, 4> reserved;
+  Word layout;
+  std::array<Word, 3> reserved;
 };
 static_assert(sizeof(RootAt) == pmem::kLine);
 
@@ -46,24 +54,32 @@ struct Header {
   std::uint32_t bytes;
   std::uint32_t count;  // sorted entries, or children
   std::uint32_t level;
+  std::uint32_t shift = 0;  // of codes
 
   [[nodiscard]] static constexpr Header of(Word word) {
     return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32 & 0xFFFF),
-            static_cast<std::uint32_t>(word >> 48 & 0xFF)};
+            static_cast<std::uint32_t>(word >> 48 & 0xFF),
+            static_cast<std::uint32_t>(word >> 56 & 0x3F)};
   }
   [[nodiscard]] constexpr Word word() const {
-    return bytes | static_cast<Word>(count) << 32 | static_cast<Word>(level) << 48;
+    return bytes | static_cast<Word>(count) << 32 | static_cast<Word>(level) << 48 |
+           static_cast<Word>(shift) << 56;
   }
 };
 
 inline constexpr Word kFrozen = Word{1} << 62;
 
-// Of a leaf.
+// Of a leaf. Every change of what is visible in it makes it another word: deletions and new records
+// by their bytes, the others by the version, which counts round.
 struct Status {
   Word word;
 
-  static constexpr unsigned kBits = 22;
+  static constexpr unsigned kBits = 13;
+  static constexpr unsigned kEntryBits = 10;
+  static constexpr unsigned kVersionAt = 2 * kBits + kEntryBits;
   static constexpr Word kMask = (Word{1} << kBits) - 1;
+  static constexpr Word kEntryMask = (Word{1} << kEntryBits) - 1;
+  static constexpr Word kVersionMask = (kFrozen - 1) >> kVersionAt << kVersionAt;
   [[nodiscard]] constexpr bool frozen() const { return (word & kFrozen) != 0; }
   [[nodiscard]] constexpr std::uint32_t block() const {
     return static_cast<std::uint32_t>(word & kMask);
@@ -72,7 +88,7 @@ struct Status {
     return static_cast<std::uint32_t>(word >> kBits & kMask);
   }
   [[nodiscard]] constexpr std::uint32_t count() const {
-    return static_cast<std::uint32_t>(word >> 2 * kBits & 0xFFFF);
+    return static_cast<std::uint32_t>(word >> 2 * kBits & kEntryMask);
   }
   [[nodiscard]] constexpr Word freeze() const { return word | kFrozen; }
   [[nodiscard]] constexpr Word reserve(std::uint32_t entries, std::uint32_t bytes) const {
@@ -81,7 +97,11 @@ struct Status {
   [[nodiscard]] constexpr Word remove(std::uint32_t bytes) const {
     return word + (static_cast<Word>(bytes) << kBits);
   }
+  [[nodiscard]] constexpr Word next() const {
+    return (word & ~kVersionMask) | ((word + (Word{1} << kVersionAt)) & kVersionMask);
+  }
 };
+static_assert(Status::kMask >= kMaxPageBytes && Status::kEntryMask >= kMaxPageBytes / 16);
 
 // Metadata of an entry. Zero: never filled, or an insertion that gave up.
 struct Meta {
@@ -94,12 +114,13 @@ struct Meta {
   static constexpr Word kLong = Word{1} << 59;  // the record holds the offset of the key's record
   static constexpr Word kEpochMask = (Word{1} << 28) - 1;
   static constexpr Word kTagMask = (Word{1} << 14) - 1;
+  static constexpr unsigned kTagAt = 42;
 
   // offset and total are multiples of 8
   [[nodiscard]] static constexpr Meta entry(std::uint32_t offset, std::uint32_t total,
                                             std::uint32_t key_bytes, std::uint32_t hash,
                                             Word flags) {
-    return {kVisible | flags | (hash & kTagMask) << 42 | static_cast<Word>(total / 8) << 29 |
+    return {kVisible | flags | (hash & kTagMask) << kTagAt | static_cast<Word>(total / 8) << 29 |
             static_cast<Word>(key_bytes) << 13 | offset / 8};
   }
   [[nodiscard]] static constexpr Meta reservation(Word epoch, std::uint32_t hash) {
@@ -121,10 +142,20 @@ struct Meta {
   [[nodiscard]] constexpr std::uint32_t total() const {
     return static_cast<std::uint32_t>(word >> 29 & 0x1FFF) * 8;
   }
-  [[nodiscard]] constexpr bool tagged(std::uint32_t hash) const {
-    return (word >> 42 & kTagMask) == (hash & kTagMask);
+  [[nodiscard]] constexpr std::uint32_t tag() const {  // of the key's hash
+    return static_cast<std::uint32_t>(word >> kTagAt & kTagMask);
   }
-  // Deleted: the offset stays, by which binary searches find the key.
+  [[nodiscard]] constexpr bool tagged(std::uint32_t hash) const {
+    return tag() == (hash & kTagMask);
+  }
+  // The upper halves of four of them: of those that are visible and tagged.
+  [[nodiscard]] static __m128i high_mask() {
+    return _mm_set1_epi32(static_cast<int>((kVisible | kTagMask << kTagAt) >> 32));
+  }
+  [[nodiscard]] static __m128i high_of(std::uint32_t hash) {
+    return _mm_set1_epi32(static_cast<int>((kVisible | (hash & kTagMask) << kTagAt) >> 32));
+  }
+  // Deleted: the offset stays.
   [[nodiscard]] constexpr Word hidden() const { return word & ~kVisible; }
 };
 

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <span>
 #include <vector>
+
+#include <emmintrin.h>
 
 #include "base/stopwatch.hpp"
 #include "pmwcas/pmwcas.hpp"
@@ -88,7 +91,8 @@ class Leaf : public Node {
   }
   // Every count is in bounds: who reads it by index stays inside.
   [[nodiscard]] bool plausible(Status s) const {
-    return header_.count <= s.count() && (header_.bytes - s.block()) % sizeof(Word) == 0 &&
+    return header_.bytes <= kMaxPageBytes && header_.count <= s.count() &&
+           (header_.bytes - s.block()) % sizeof(Word) == 0 &&
            kMetaAt + s.count() * sizeof(Word) + s.block() <= header_.bytes;
   }
 
@@ -98,7 +102,8 @@ class Leaf : public Node {
     std::vector<std::uint32_t> entries;
   };
   // The visible entry of the key. `rivals`: by the same look at each entry, or one that becomes
-  // visible between two looks would be missed.
+  // visible between two looks would be missed. By the hashes in the metadata: what is compared with
+  // the key is hardly ever another one, and of the records one line is waited for.
   [[nodiscard]] Hit find(const Words& words, const Keys& keys, const Probe& probe, Status s,
                          Rivals* rivals = nullptr) const {
     const base::Stopwatch watch(base::Part::leaf);
@@ -107,22 +112,26 @@ class Leaf : public Node {
       hit.damaged = true;
       return hit;
     }
-    hit.position = lower_bound(words, keys, probe, hit);
-    if (hit.position < header_.count && look(words, keys, probe, hit)) return hit;
-    for (hit.position = header_.count; hit.position < s.count(); ++hit.position) {
-      hit.meta = Meta{words.read(meta(hit.position))};
-      if (rivals != nullptr && hit.meta.word == rivals->reservation) {
-        rivals->entries.push_back(hit.position);
+    const auto is_there = [&](std::uint32_t i, Meta m) {
+      if (!m.visible() || !m.tagged(probe.hash)) return false;
+      hit.position = i;
+      hit.meta = m;
+      hit.damaged = !sound(m);
+      hit.found = !hit.damaged && key(keys, m) == probe.key;
+      return hit.found || hit.damaged;
+    };
+    // Nothing becomes visible among those that were there from the beginning.
+    std::uint32_t i = 0;
+    for (const __m128i wanted = Meta::high_of(probe.hash); i + 4 <= header_.count; i += 4) {
+      for (unsigned met = four_candidates(i, wanted); met != 0; met &= met - 1) {
+        const std::uint32_t at = i + static_cast<std::uint32_t>(std::countr_zero(met));
+        if (is_there(at, Meta{words.read(meta(at))})) return hit;
       }
-      if (!hit.meta.visible() || !hit.meta.tagged(probe.hash)) continue;
-      if (!sound(hit.meta)) {
-        hit.damaged = true;
-        return hit;
-      }
-      if (key(keys, hit.meta) == probe.key) {
-        hit.found = true;
-        return hit;
-      }
+    }
+    for (; i < s.count(); ++i) {
+      const Meta m{words.read(meta(i))};
+      if (rivals != nullptr && m.word == rivals->reservation) rivals->entries.push_back(i);
+      if (is_there(i, m)) return hit;
     }
     return hit;
   }
@@ -132,59 +141,15 @@ class Leaf : public Node {
   }
 
  private:
-  // Of the sorted entries; those that are deleted have their keys still.
-  [[nodiscard]] std::uint32_t lower_bound(const Words& words, const Keys& keys, const Probe& probe,
-                                          Hit& hit) const {
-    std::uint32_t first = 0;
-    if constexpr (!Keys::kRecords) {
-      // The records of sorted entries lie in their order from the end.
-      static_cast<void>(words), static_cast<void>(keys), static_cast<void>(hit);
-      const std::byte* const last = base_ + header_.bytes;
-      const auto key_of = [last](std::uint32_t i) {
-        return Keys::key_at(last - (i + 1) * std::size_t{16} + sizeof(Word), sizeof(Word));
-      };
-      std::uint32_t n = header_.count;
-      if (n == 0) return 0;
-      while (n > 1) {
-        const std::uint32_t half = n / 2;
-        first += key_of(first + half - 1) < probe.key ? half : 0;
-        n -= half;
-      }
-      return first + (key_of(first) < probe.key ? 1U : 0U);
-    } else {
-      // A long key goes with its deletion: such an entry is passed by.
-      std::uint32_t last = header_.count;
-      std::uint32_t found = last;
-      while (first < last) {
-        const std::uint32_t middle = (first + last) / 2;
-        std::uint32_t i = middle;
-        Meta m{words.read(meta(i))};
-        while (!m.visible() && m.is_long() && ++i < last) m = Meta{words.read(meta(i))};
-        if (i == last) {
-          last = middle;
-          continue;
-        }
-        if (!sound(m)) {
-          hit.damaged = true;
-          return header_.count;
-        }
-        if (key(keys, m) < probe.key) {
-          first = i + 1;
-        } else {
-          found = i;
-          last = middle;
-        }
-      }
-      return found;
-    }
-  }
-  [[nodiscard]] bool look(const Words& words, const Keys& keys, const Probe& probe,
-                          Hit& hit) const {
-    hit.meta = Meta{words.read(meta(hit.position))};
-    if (!hit.meta.visible()) return false;
-    hit.damaged = !sound(hit.meta);
-    hit.found = !hit.damaged && key(keys, hit.meta) == probe.key;
-    return hit.found || hit.damaged;
+  // Which of four entries may be visible with the hash: they are, or an operation is under way.
+  [[nodiscard]] unsigned four_candidates(std::uint32_t i, __m128i wanted) const {
+    const auto two = [this](std::uint32_t k) {
+      return _mm_castsi128_ps(_mm_set_epi64x(static_cast<long long>(pmem::load(meta(k + 1))),
+                                             static_cast<long long>(pmem::load(meta(k)))));
+    };
+    const __m128i high = _mm_castps_si128(_mm_shuffle_ps(two(i), two(i + 2), 0xDD));
+    const __m128i same = _mm_cmpeq_epi32(_mm_and_si128(high, Meta::high_mask()), wanted);
+    return static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(_mm_or_si128(same, high))));
   }
 };
 
@@ -204,15 +169,29 @@ class Inner : public Node {
   using Probe = typename Keys::Probe;
 
   [[nodiscard]] std::uint32_t separators() const { return header_.count - 1; }
+  [[nodiscard]] std::uint16_t code(std::uint32_t i) const {
+    return static_cast<std::uint16_t>(code_word(i / kCodes) >> i % kCodes * 16);
+  }
   [[nodiscard]] Word prefix(std::uint32_t i) const {
-    return pmem::load(word_at(kMetaAt + i * sizeof(Word)));
+    return pmem::load(word_at(prefixes_at(separators()) + i * sizeof(Word)));
   }
   [[nodiscard]] Word* child(std::uint32_t i) const {
-    return word_at(kMetaAt + (separators() + i) * sizeof(Word));
+    const std::uint32_t n = separators();
+    return word_at(prefixes_at(n) + (n + i) * sizeof(Word));
   }
   [[nodiscard]] static std::uint32_t fixed_bytes(std::size_t separators) {
-    return static_cast<std::uint32_t>(
-        kMetaAt + (2 * separators + 1 + (Keys::kInlineBytes ? separators : 0)) * sizeof(Word));
+    return static_cast<std::uint32_t>(prefixes_at(separators) +
+                                      (2 * separators + 1 + (Keys::kInlineBytes ? separators : 0)) *
+                                          sizeof(Word));
+  }
+  // The code of a prefix that is not below the first one. Codes keep the order; where they are
+  // equal, prefixes may differ.
+  [[nodiscard]] static std::uint16_t encode(Word prefix, Word first, std::uint32_t shift) {
+    return static_cast<std::uint16_t>(std::min<Word>((prefix - first) >> shift, 0xFFFF));
+  }
+  [[nodiscard]] static std::uint32_t shift_of(Word first, Word last) {
+    const auto width = static_cast<std::uint32_t>(std::bit_width(last - first));
+    return width > 16 ? width - 16 : 0;
   }
   [[nodiscard]] static std::uint32_t bytes_of(const Separator<Key>& one) {
     if constexpr (Keys::kInlineBytes) {
@@ -260,9 +239,9 @@ class Inner : public Node {
     if constexpr (!Keys::kInlineBytes) {
       static_cast<void>(keys);
       if (aim == Aim::below && probe.prefix == 0) return 0;
-      return upper_bound(0, n, probe.prefix - (aim == Aim::below ? 1 : 0));
+      return upper_bound(probe.prefix - (aim == Aim::below ? 1 : 0));
     } else {
-      std::uint32_t first = probe.prefix == 0 ? 0 : upper_bound(0, n, probe.prefix - 1);
+      std::uint32_t first = probe.prefix == 0 ? 0 : upper_bound(probe.prefix - 1);
       std::uint32_t last = first;
       while (last < n && prefix(last) == probe.prefix) ++last;
       while (first < last) {
@@ -285,9 +264,19 @@ class Inner : public Node {
     const auto put = [&](std::size_t at, Word word) {
       medium.store(reinterpret_cast<Word*>(base + at), word, 0);
     };
-    put(0, Header{bytes, static_cast<std::uint32_t>(children.size()), level}.word());
+    const Word first = all.empty() ? 0 : all.front().prefix;
+    const std::uint32_t shift = all.empty() ? 0 : shift_of(first, all.back().prefix);
+    put(0, Header{bytes, static_cast<std::uint32_t>(children.size()), level, shift}.word());
     put(sizeof(Word), 0);
     std::size_t at = kMetaAt;
+    for (std::size_t i = 0; at < prefixes_at(all.size()); at += sizeof(Word)) {
+      Word codes = 0;
+      for (std::size_t k = 0; k < kCodes; ++k, ++i) {
+        const Word one = i < all.size() ? encode(all[i].prefix, first, shift) : Word{0xFFFF};
+        codes |= one << 16 * k;
+      }
+      put(at, codes);
+    }
     for (const auto& one : all) {
       put(at, one.prefix);
       at += sizeof(Word);
@@ -316,10 +305,45 @@ class Inner : public Node {
 
  private:
   static constexpr Word kLongSlot = Word{1} << 32;
-  [[nodiscard]] std::size_t slots_at() const {
-    return kMetaAt + (2 * separators() + 1) * sizeof(Word);
+  static constexpr std::size_t kCodes = sizeof(Word) / 2;  // in a word
+  [[nodiscard]] static constexpr std::size_t prefixes_at(std::size_t separators) {
+    return kMetaAt + (separators + 2 * kCodes - 1) / (2 * kCodes) * 2 * sizeof(Word);
   }
-  // Prefixes not above `word`, from `first` on; without branches that depend on it.
+  [[nodiscard]] std::size_t slots_at() const {
+    return prefixes_at(separators()) + (2 * separators() + 1) * sizeof(Word);
+  }
+  [[nodiscard]] Word code_word(std::size_t i) const {
+    return pmem::load(word_at(kMetaAt + i * sizeof(Word)));
+  }
+  // Codes not above `code`.
+  [[nodiscard]] std::uint32_t codes_not_above(std::uint16_t code) const {
+    const __m128i wanted = _mm_set1_epi16(static_cast<short>(code));
+    const std::uint32_t n = separators();
+    __m128i counts = _mm_setzero_si128();
+    for (std::size_t i = 0; i * kCodes < n; i += 2) {
+      const __m128i eight = _mm_set_epi64x(static_cast<long long>(code_word(i + 1)),
+                                           static_cast<long long>(code_word(i)));
+      const __m128i above = _mm_subs_epu16(eight, wanted);
+      counts = _mm_sub_epi16(counts, _mm_cmpeq_epi16(above, _mm_setzero_si128()));
+    }
+    // Eight counts: by fours, by twos, and the last two.
+    counts = _mm_add_epi16(counts, _mm_srli_si128(counts, 8));
+    counts = _mm_add_epi16(counts, _mm_srli_si128(counts, 4));
+    counts = _mm_add_epi16(counts, _mm_srli_si128(counts, 2));
+    return std::min(static_cast<std::uint32_t>(_mm_extract_epi16(counts, 0)), n);
+  }
+  // Prefixes not above `word`: by codes, and among equal ones by themselves.
+  [[nodiscard]] std::uint32_t upper_bound(Word word) const {
+    if (separators() == 0) return 0;
+    const Word first = prefix(0);
+    if (word < first) return 0;
+    const std::uint16_t its = encode(word, first, header_.shift);
+    const std::uint32_t last = codes_not_above(its);
+    if (last == 0 || code(last - 1) != its) return last;
+    const std::uint32_t begin = its == 0 ? 0 : codes_not_above(static_cast<std::uint16_t>(its - 1));
+    return upper_bound(begin, last - std::min(begin, last), word);
+  }
+  // Of n from `first` on; without branches that depend on it.
   [[nodiscard]] std::uint32_t upper_bound(std::uint32_t first, std::uint32_t n, Word word) const {
     if (n == 0) return first;
     while (n > 1) {

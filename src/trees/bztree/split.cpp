@@ -26,11 +26,10 @@ bool BzTree<Keys>::is_long(Key key) const {
 
 // --- Fresh nodes ---------------------------------------------------------------------------------
 
-// The visible entries of a leaf, in key order; of one that is not frozen, not all of one moment.
-// False: the leaf is damaged.
+// The visible entries of a leaf, in key order; not all of one moment where its status changes
+// meanwhile. False: the leaf is damaged.
 template <class Keys>
-bool BzTree<Keys>::gather(const LeafOf& leaf, Items& items) const {
-  const Status s = status(leaf);
+bool BzTree<Keys>::gather(const LeafOf& leaf, Status s, Items& items) const {
   if (!leaf.plausible(s)) return false;
   items.clear();
   items.reserve(s.count());
@@ -103,8 +102,8 @@ Outcome BzTree<Keys>::make_leaf(std::span<const Item<Key>> items, Need need,
     const Meta m = item.meta;
     const std::uint32_t total = record_bytes(m.key_bytes(), m.is_long());
     end -= total;
-    const auto hash = static_cast<std::uint32_t>(m.word >> 42 & Meta::kTagMask);
-    put(at, Meta::entry(end, total, m.key_bytes(), hash, m.word & (Meta::kLong | Meta::kTop)).word);
+    put(at,
+        Meta::entry(end, total, m.key_bytes(), m.tag(), m.word & (Meta::kLong | Meta::kTop)).word);
     at += sizeof(Word);
     put(end, item.value & ~pmwcas::kControl);
     if (m.is_long()) {

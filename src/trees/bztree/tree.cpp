@@ -9,8 +9,9 @@
 namespace everleaf::tree::bztree {
 namespace {
 
-// Nodes of the usual size at once: the second line would be a miss after the first.
-void prefetch(const std::byte* node) {
+// Nodes of the usual size at once: the second line would be a miss after the first. Inlined: the
+// compiler takes a call for one that does nothing.
+[[gnu::always_inline]] inline void prefetch(const std::byte* node) {
   for (std::size_t at = 0; at < 1024; at += pmem::kLine) __builtin_prefetch(node + at);
 }
 
@@ -49,6 +50,11 @@ template <class Keys>
 Result<void> BzTree<Keys>::open() {
   if (c_.heap.allocated_bytes(root_) < sizeof(RootAt) || root_ % pmem::kLine != 0) {
     return std::unexpected(Error{Code::corrupt, "the root block is damaged"});
+  }
+  if (const Word layout = pmem::load(&root()->layout); layout != kLayout) {
+    return std::unexpected(Error{Code::newer_version,
+                                 "its nodes have layout " + std::to_string(layout) +
+                                     ", this library knows " + std::to_string(kLayout) + " alone"});
   }
   words_ = std::make_unique<Words>(c_.medium, c_.heap, c_.redo, c_.grace, root()->table);
   if (auto recovered = words_->recover(); !recovered) return recovered;  // A9

@@ -166,7 +166,10 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Outcome split_leaf(const Path& path, const Items& live, bool append);
   [[nodiscard]] Outcome split_inner(const Path& path, unsigned depth, bool append);
   [[nodiscard]] Outcome refresh_above(const Path& path, unsigned child);
-  [[nodiscard]] bool gather(const LeafOf& leaf, Items& items) const;
+  [[nodiscard]] bool gather(const LeafOf& leaf, Status s, Items& items) const;
+  [[nodiscard]] bool gather(const LeafOf& leaf, Items& items) const {
+    return gather(leaf, status(leaf), items);
+  }
   [[nodiscard]] static std::uint32_t bytes_for(std::span<const Item<Key>> items);
   // Of changes that free no less than they take: the spare blocks are for them.
   enum class Need : std::uint8_t { growth, replacement };
@@ -206,6 +209,8 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   }
 
   // bulk.cpp
+  [[nodiscard]] Outcome collapse();
+  [[nodiscard]] Outcome collapse_at(std::optional<Owned>& key, bool& changed);
   [[nodiscard]] std::size_t size_of_root_leaf() const;
   [[nodiscard]] Outcome append(const Items& items, const Entry<Key>* before);
   [[nodiscard]] Outcome append_leaf(const Items& items, const Entry<Key>* before, bool& installed);

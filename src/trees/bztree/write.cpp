@@ -95,7 +95,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update(const Path& path, const Leaf
   if (!change.ok()) return answer(Outcome::out_of_space);
   change.add_word(word, words_->read(word), value & ~pmwcas::kControl);
   change.add_word(leaf.meta(hit.position), hit.meta.word, hit.meta.word);
-  change.add_word(leaf.status(), s.word, s.word);
+  change.add_word(leaf.status(), s.word, s.next());
   const Answer tried = change.execute();
   return tried == Answer::succeeded ? answer(Outcome::done) : retried(outcome_of(tried));
 }
@@ -123,8 +123,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
                is_long ? leaf.stored(hit.meta) : 0);
   const Word flags =
       (is_long ? Meta::kLong : 0) | ((value & pmwcas::kControl) != 0 ? Meta::kTop : 0);
-  const auto hash = static_cast<std::uint32_t>(hit.meta.word >> 42 & Meta::kTagMask);
-  const Meta now = Meta::entry(offset, total, hit.meta.key_bytes(), hash, flags);
+  const Meta now = Meta::entry(offset, total, hit.meta.key_bytes(), hit.meta.tag(), flags);
   for (Status seen = reserved; !seen.frozen(); seen = status(leaf)) {
     if (words_->read(leaf.meta(hit.position)) != hit.meta.word) break;  // another one was first
     Descriptor change = words_->allocate();
@@ -232,7 +231,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const 
       continue;
     }
     change.add_word(leaf.meta(position), reserved.word, final.word);
-    change.add_word(leaf.status(), s.word, s.word);
+    change.add_word(leaf.status(), s.word, s.next());
     if (record.block() != 0) {
       if (!change.allocates(record.block())) return answer(Outcome::corrupt);
       record.keep();
