@@ -382,20 +382,30 @@ class Inner {
   };
   void build(std::vector<Child> children) {
     constexpr std::size_t kFill = 48;  // separators of a built node
+    struct Built {                     // goes again when memory ends
+      std::vector<Node*> nodes;
+      ~Built() {
+        for (Node* const node : nodes) {
+          if (node != nullptr) discard(node);
+        }
+      }
+    } built;
     unsigned level = 0;
     while (true) {
       std::vector<Child> above;
       for (std::size_t i = 0; i < children.size();) {
-        auto node = make_node(level);
+        Node*& node = built.nodes.emplace_back(nullptr);
         above.push_back({std::move(children[i].separator), 0});
+        node = make_node(level).release();
         set_child(*node, 0, children[i++].child);
         for (unsigned k = 0; k < kFill && i < children.size(); ++k, ++i) {
           insert_after(*node, k, std::move(children[i].separator), children[i].child);
         }
-        above.back().child = reinterpret_cast<std::uint64_t>(node.release());
+        above.back().child = reinterpret_cast<std::uint64_t>(node);
       }
       if (above.size() == 1) {
         root_.store(reinterpret_cast<Node*>(above.front().child), std::memory_order_release);
+        built.nodes.clear();
         return;
       }
       children = std::move(above);
@@ -530,7 +540,12 @@ class Inner {
     for (unsigned i = 0; node->level > 0 && i <= n; ++i) {
       free_all(reinterpret_cast<Node*>(child_at(*node, i)));
     }
+    discard(node);
+  }
+  // With its separators.
+  static void discard(Node* node) {
     if constexpr (Keys::kRecords) {
+      const unsigned n = node->count.load(std::memory_order_relaxed);
       for (unsigned i = 0; i < n; ++i) delete wholes(*node)[i].load(std::memory_order_relaxed);
     }
     base::NodeArena::free(node);

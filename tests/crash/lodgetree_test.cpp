@@ -20,6 +20,7 @@ namespace {
 
 // Leaves of up to 11 pairs, buffers of up to 6, logs of 8 records a chunk.
 constexpr const char* kSpec = "lodgetree:node=256:slots=8:log=256:chunks=5:partitions=2";
+constexpr std::uint64_t kFilled = 1000;  // keys that a full pool was offered
 
 std::map<std::string, std::uint64_t> figures(const Ops& ops) {
   return figures_of<std::uint64_t>(kSpec, ops);
@@ -115,6 +116,31 @@ TEST(Lodgetree, Recycling) {
   for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
     config.keys = keys;
     explore_in({Domain::memory, Domain::disk, Domain::cache}, config);
+  }
+}
+
+// P6, A17: neither the log nor a leaf gets more space. Records of pairs that stay in buffers are
+// written over dead ones, and no update or removal is refused.
+TEST(Lodgetree, HolesOfAFullLog) {
+  Config config;
+  config.spec = "lodgetree:node=256:slots=8:log=256:chunks=3:partitions=1";
+  config.skip_creation = true;
+  config.most = 4;
+  config.ops = {{Do::fill, kFilled, 0}};
+  for (std::uint64_t n = 0; n < 30; ++n) {
+    config.ops.push_back({Do::update, n * 397 % kFilled, n});
+    config.ops.push_back({Do::update, n * 397 % kFilled, n + 1});
+    if (n % 3 == 0) config.ops.push_back({Do::remove, n * 397 % kFilled, 0});
+  }
+  for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+    for (const Domain domain : {Domain::memory, Domain::disk}) {
+      config.keys = keys;
+      config.domain = domain;
+      const Report report = run(config);
+      ASSERT_FALSE(report.failure) << report.failure->operation << ": " << report.failure->what;
+      EXPECT_EQ(report.out_of_space, 0U);
+      EXPECT_EQ(report.refused_opens, 0U);
+    }
   }
 }
 
@@ -251,7 +277,7 @@ class StopsFirst final : public Policy {
 // closes it, takes it, fills it and closes it again: it is not free then.
 TEST(Lodgetree, TheLastRecordDiesWhileItsChunkIsTakenAgain) {
   constexpr std::size_t kBytes = 256;
-  constexpr std::size_t kRecords = kBytes / sizeof(tree::lodgetree::Record);
+  constexpr std::size_t kRecords = kBytes / sizeof(tree::lodgetree::Record) - 1;  // L5
   constexpr std::size_t kCapacity = std::size_t{2} << 20;
   take_slots(2);
   for (unsigned steps = 0; steps < 12; ++steps) {
@@ -301,6 +327,47 @@ TEST(Lodgetree, TheLastRecordDiesWhileItsChunkIsTakenAgain) {
     }
     Recorder::watch(nullptr);
   }
+}
+
+// L5: without room only holes are left, and the last one is for records that replace others.
+TEST(Lodgetree, TheLastHoleIsForThoseThatReplace) {
+  constexpr std::size_t kBytes = 256;
+  constexpr std::size_t kRecords = kBytes / sizeof(tree::lodgetree::Record);
+  Pool pool = Pool::anonymous().value();
+  tree::lodgetree::Log log(PoolAccess::state(pool).medium(), kBytes, 2, 1);
+  log.open({});
+  for (int i = 0; i < 2; ++i) {
+    log.prepare(PoolAccess::state(pool).heap().reserve(kBytes));
+    log.add();
+  }
+  std::vector<tree::lodgetree::Ref> living;
+  while (log.room(0)) {
+    living.push_back(log.append(0, {living.size(), 0, living.size() << 1, 0}, 0));
+    ASSERT_NE(living.back(), 0U);
+  }
+  ASSERT_EQ(living.size(), 2 * (kRecords - 1));
+  const auto hole = [&](bool replaces) {
+    const auto ref = log.append_to_hole({99, 0, 99 << 1, 0}, 0, replaces);
+    if (ref == 0) return ref;
+    EXPECT_EQ(std::ranges::count(living, ref), 0);
+    living.push_back(ref);
+    return ref;
+  };
+  EXPECT_NE(hole(false), 0U);
+  EXPECT_EQ(hole(false), 0U);
+  for (int round = 0; round < 20; ++round) {
+    const auto old = living.front();
+    EXPECT_NE(hole(true), 0U);
+    EXPECT_EQ(hole(true), 0U) << "there was one only";
+    log.die(old);
+    living.erase(living.begin());
+    EXPECT_EQ(hole(false), 0U);
+  }
+  tree::lodgetree::Log::Closed closed{};
+  EXPECT_TRUE(log.oldest(closed));
+  for (const auto ref : living) log.die(ref);
+  EXPECT_TRUE(log.is_empty(closed));
+  EXPECT_TRUE(log.room(0)) << "a chunk without living records is free";
 }
 
 }  // namespace

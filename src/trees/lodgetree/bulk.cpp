@@ -53,6 +53,7 @@ bool LodgeTree<Keys>::fill(const Leaf& leaf, Entries entries, Chain& chain) {
     }
     store_slot(leaf, i, word, entries[i].value, Keys::fingerprint_of(key));
   }
+  flush_slots(leaf, (Word{1} << entries.size()) - 1);
   return true;
 }
 

@@ -139,18 +139,16 @@ Stats LodgeTree<Keys>::stats() const {
   stats.dram_bytes = size.bytes + nodes * Node::bytes_of(options_.slots) + space_.dram_bytes() +
                      log.dram_bytes + overlay_.size() * options_.shape.bytes;
   stats.pool_bytes = kRootBytes + space_.bytes_owned();
-  std::uint64_t hits = 0;
-  for (const Count& count : hits_) hits += count.n.load(std::memory_order_relaxed);
   const auto value = [](const std::atomic<std::uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
   };
   stats.more = {{"last_level_nodes", nodes},
                 {"empty_slots_permille", free * 1000 / (nodes * options_.slots)},
                 {"buffered", pairs},
-                {"buffer_hits", hits},
-                {"flushes", value(flushes_)},
-                {"flushed_leaves", value(flushed_leaves_)},
-                {"flushed_pairs", value(flushed_pairs_)},
+                {"buffer_hits", sum_of(&Counts::hits)},
+                {"flushes", sum_of(&Counts::flushes)},
+                {"flushed_leaves", sum_of(&Counts::flushed_leaves)},
+                {"flushed_pairs", sum_of(&Counts::flushed_pairs)},
                 {"forced_flushes", value(forced_)},
                 {"leaf_splits", value(leaf_splits_)},
                 {"unlinked_leaves", value(unlinked_)},

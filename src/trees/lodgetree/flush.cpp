@@ -18,8 +18,9 @@ Plan LodgeTree<Keys>::plan_of(const Node& node) const {
       [&node](unsigned leaf) { return node.count(leaf); });
 }
 
-// A full buffer: leaves that the operation is going to write arrive while it reads its own. What
-// the plan is made of may change meanwhile.
+// A full buffer: the leaves that the operation is going to write arrive while it reads its own. All
+// lines of them: which ones it will be, only the first one could tell. What the plan is made of may
+// change meanwhile.
 template <class Keys>
 void LodgeTree<Keys>::expect_flush(const Place& place) const {
   const Node& node = *place.node;
@@ -27,7 +28,7 @@ void LodgeTree<Keys>::expect_flush(const Place& place) const {
   for (std::uint64_t bits = plan_of(node).leaves; bits != 0; bits &= bits - 1) {
     std::byte* const base = node.leaf(static_cast<unsigned>(std::countr_zero(bits)));
     if (!node.latch.unchanged(place.version)) return;
-    leaf(base).prefetch_line();
+    leaf(base).prefetch_to_write();
   }
 }
 
@@ -49,7 +50,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::prepare(Node& node, Plan plan
   } else {
     for (std::uint64_t bits = plan.leaves; bits != 0; bits &= bits - 1) {
       const auto i = static_cast<unsigned>(std::countr_zero(bits));
-      if (!prepare_leaf(node, i, step)) return answer(Outcome::corrupt);
+      if (!prepare_leaf(node, i, node.pairs_of(i), step)) return answer(Outcome::corrupt);
     }
   }
   const auto gone = static_cast<unsigned>(std::popcount(step.pairs));
@@ -73,12 +74,25 @@ void LodgeTree<Keys>::store_slot(const Leaf& leaf, std::size_t slot, Word key, s
   Slot* const to = leaf.slot(slot);
   c_.medium.store(&to->key, key);
   c_.medium.store(&to->value, value);
-  flush(to, sizeof(Slot));  // P3
   Word* const prints = leaf.fingerprints() + slot / 8;
   const unsigned shift = static_cast<unsigned>(slot % 8) * 8;
   const base::Durable durable;  // whoever reads it needs it only if the word, later in its line, is
   c_.medium.store(prints,
                   (pmem::load(prints) & ~(Word{0xFF} << shift)) | Word{fingerprint} << shift, 1);
+}
+
+// The lines of these slots, each once and when all is stored: a store to a line that is being
+// written back waits for it.
+template <class Keys>
+void LodgeTree<Keys>::flush_slots(const Leaf& leaf, Word slots) const {
+  constexpr unsigned kOfLine = pmem::kLine / sizeof(Slot);
+  static_assert(kMaxSlots + make_shape(1024).slots_at / sizeof(Slot) <= 64);
+  Word places = slots << (options_.shape.slots_at / sizeof(Slot));
+  while (places != 0) {
+    const unsigned line = static_cast<unsigned>(std::countr_zero(places)) / kOfLine;
+    places &= ~(((Word{1} << kOfLine) - 1) << line * kOfLine);
+    flush(leaf.base() + line * pmem::kLine, pmem::kLine);  // P3, P5, P10, P13
+  }
 }
 
 // Where lines keep the order of their stores, the word's own line needs no flush before it.
@@ -91,12 +105,12 @@ void LodgeTree<Keys>::flush_prints(const Leaf& leaf) {
 // P3, A3: new pairs in free slots, new values in place. Their records are durable and above the
 // stamp: whatever a crash keeps of this, replay stores the same again. False: damaged.
 template <class Keys>
-bool LodgeTree<Keys>::prepare_leaf(Node& node, unsigned i, Step& step) {
+bool LodgeTree<Keys>::prepare_leaf(Node& node, unsigned i, std::uint64_t pairs, Step& step) {
   const Leaf here = leaf(node.leaf(i));
   const Word w = here.w();
   Word set = 0;
   Word clear = 0;
-  const std::uint64_t pairs = node.pairs_of(i);
+  Word changed = 0;
   for (std::uint64_t bits = pairs; bits != 0; bits &= bits - 1) {
     const auto pair = static_cast<unsigned>(std::countr_zero(bits));
     const Word key = node.key(pair);
@@ -107,7 +121,7 @@ bool LodgeTree<Keys>::prepare_leaf(Node& node, unsigned i, Step& step) {
       free_record(step, key);
     } else if (slot != kNoSlot) {
       c_.medium.store(&here.slot(slot)->value, node.value(pair));
-      flush(here.slot(slot), sizeof(Slot));  // P3
+      changed |= Word{1} << slot;
     } else {
       const Word free = ~(w | set) & options_.shape.bits();
       if (free == 0) return false;
@@ -116,6 +130,7 @@ bool LodgeTree<Keys>::prepare_leaf(Node& node, unsigned i, Step& step) {
       set |= Word{1} << to;
     }
   }
+  flush_slots(here, set | changed);
   if (set != 0) flush_prints(here);
   const Word now = (w | set) & ~clear;
   const auto count = static_cast<std::size_t>(std::popcount(now & options_.shape.bits()));
@@ -165,10 +180,10 @@ bool LodgeTree<Keys>::commit(Node& node, Step& step, unsigned slot) {
     step.low.keep();
     leaf_splits_.fetch_add(1, std::memory_order_relaxed);
   }
-  flushes_.fetch_add(1, std::memory_order_relaxed);
-  flushed_leaves_.fetch_add(step.count + (step.splits ? 1 : 0), std::memory_order_relaxed);
-  flushed_pairs_.fetch_add(static_cast<unsigned>(std::popcount(step.pairs)),
-                           std::memory_order_relaxed);
+  Counts& mine = (*counts_)[slot];
+  add(mine.flushes, 1);
+  add(mine.flushed_leaves, step.count + (step.splits ? 1 : 0));
+  add(mine.flushed_pairs, static_cast<unsigned>(std::popcount(step.pairs)));
   if (!step.at_once) return true;
   if (!fence(slot)) return false;  // P4, P5
   for (unsigned i = 0; i < step.freed_count; ++i) (void)grace_.retire(step.freed[i]);

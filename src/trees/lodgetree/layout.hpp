@@ -82,6 +82,9 @@ struct Record {
 };
 static_assert(sizeof(Record) == 32 && pmem::kLine % sizeof(Record) == 0);
 
+// Of a chunk of the log.
+inline constexpr std::size_t kMaxChunkBytes = 16 * epoch::kChunkBytes;
+
 inline constexpr Word kRemoval = 1;
 inline constexpr unsigned kCountBits = 40;
 // Of a node in one session; half of what fits, so that replay has room above the last one.

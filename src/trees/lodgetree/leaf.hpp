@@ -62,6 +62,10 @@ class Leaf {
   }
 
   void prefetch_line() const { __builtin_prefetch(base_); }
+  void prefetch_to_write() const {
+    for (std::size_t at = 0; at < shape_->bytes; at += pmem::kLine)
+      __builtin_prefetch(base_ + at, 1);
+  }
   void prefetch() const {
     for (std::size_t at = 0; at < shape_->bytes; at += pmem::kLine) __builtin_prefetch(base_ + at);
   }

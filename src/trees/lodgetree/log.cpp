@@ -66,35 +66,65 @@ Word Log::sum_of(const Record& record, Offset at, std::uint64_t key_hash) {
 }
 
 // Without space for a chunk of their own, threads share another partition's.
-Ref Log::append(unsigned slot, Record record, std::uint64_t key_hash) {
+Ref Log::append(unsigned slot, const Record& record, std::uint64_t key_hash) {
   for (std::size_t i = 0; i < count_; ++i) {
     bool none = false;
     const Ref ref = append_to(partitions_[(slot + i) % count_], record, key_hash, none);
+    // Not under the mutex: its release would wait until the line is written back.
+    if (ref != 0) medium_.flush(this->record(ref), sizeof(Record));  // P2
     if (ref != 0 || !none) return ref;
   }
   return 0;
 }
 
-Ref Log::append_to(Partition& to, Record& record, std::uint64_t key_hash, bool& none) {
+Ref Log::append_to(Partition& to, const Record& record, std::uint64_t key_hash, bool& none) {
   const base::MutexGuard guard(to.mutex);
   none = to.current == nullptr;
-  if (none || to.next == records_) return 0;
-  const std::size_t index = to.next++;
-  const Offset at = to.current->at + index * sizeof(Record);
-  record.sum = sum_of(record, at, key_hash);
+  if (none || to.next + 1 >= records_) return 0;  // L5
+  return write(to.chunk, to.next++, record, key_hash);
+}
+
+Ref Log::append_to_hole(const Record& record, std::uint64_t key_hash, bool replaces) {
+  const base::MutexGuard guard(mutex_);
+  const std::size_t spare = replaces ? 0 : 1;  // L5
+  std::size_t holes = 0;
+  for (const std::size_t number : closed_) {
+    holes += (*chunks_)[number].load(std::memory_order_relaxed)->dead.load();
+  }
+  if (holes <= spare) return 0;
+  for (const std::size_t number : closed_) {
+    Chunk& chunk = *(*chunks_)[number].load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < records_; ++i) {
+      const std::uint64_t bit = std::uint64_t{1} << i % kWordBits;
+      if ((chunk.dead_bits[i / kWordBits].load() & bit) == 0) continue;
+      // Who killed it may not have counted that yet: for a moment there are fewer dead than there
+      // are, never more, so nobody frees the chunk.
+      chunk.dead_bits[i / kWordBits].fetch_and(~bit);
+      chunk.dead.fetch_sub(1);
+      const Ref ref = write(number, i, record, key_hash);
+      medium_.flush(this->record(ref), sizeof(Record));  // P6
+      return ref;
+    }
+  }
+  return 0;
+}
+
+// P2, without the flush.
+Ref Log::write(std::size_t chunk, std::size_t index, const Record& record, std::uint64_t key_hash) {
+  const Offset at = (*chunks_)[chunk].load(std::memory_order_acquire)->at + index * sizeof(Record);
   auto* const target = medium_.at<Record>(at);
   medium_.store(&target->key, record.key);
   medium_.store(&target->value, record.value);
   medium_.store(&target->order, record.order);
-  medium_.store(&target->sum, record.sum);
-  medium_.flush(target, sizeof(Record));  // P2
-  return ref_of(to.chunk, index);
+  medium_.store(&target->sum, sum_of(record, at, key_hash));
+  __builtin_prefetch(target + 2 * pmem::kLine / sizeof(Record), 1);  // those that follow
+  return ref_of(chunk, index);
 }
 
 bool Log::room(unsigned slot) {
   Partition& mine = partition(slot);
   const base::MutexGuard partition_guard(mine.mutex);
-  if (mine.current != nullptr && mine.next < records_) return true;
+  if (mine.current != nullptr && mine.next + 1 < records_) return true;
   const base::MutexGuard guard(mutex_);
   if (mine.current != nullptr) close(mine);
   if (free_.empty()) return false;
@@ -152,7 +182,7 @@ bool Log::oldest(Closed& closed) {
       Partition& other = partitions_[i - 1];
       const base::MutexGuard partition_guard(other.mutex);
       const base::MutexGuard guard(mutex_);
-      if (other.current != nullptr && other.next == records_) close(other);
+      if (other.current != nullptr && other.next + 1 >= records_) close(other);
     }
     const base::MutexGuard guard(mutex_);
     if (closed_.empty()) continue;
@@ -217,35 +247,61 @@ void Log::defer(unsigned slot, std::span<const Ref> refs, std::span<std::byte* c
     const Chunk& chunk = *(*chunks_)[(ref - 1) / records_].load(std::memory_order_acquire);
     __builtin_prefetch(&chunk.dead_bits[(ref - 1) % records_ / kWordBits], 1);
   }
-  const base::MutexGuard guard(mine.mutex);
+  const OwnerLock::Owner guard(mine.lock);
   std::ranges::copy(refs, mine.refs.begin());
   std::ranges::copy(lines, mine.lines.begin());
   mine.refs_count = refs.size();
   mine.lines_count = lines.size();
+  mine.waits.store(true, std::memory_order_release);
 }
 
 bool Log::fence(unsigned slot, pmem::Site site) {
   Deferred& mine = deferred(slot);
-  Deferred taken;
-  {
-    const base::MutexGuard guard(mine.mutex);
-    taken.refs_count = std::exchange(mine.refs_count, 0);
-    taken.lines_count = std::exchange(mine.lines_count, 0);
-    std::copy_n(mine.refs.begin(), taken.refs_count, taken.refs.begin());
-    std::copy_n(mine.lines.begin(), taken.lines_count, taken.lines.begin());
-  }
-  for (std::size_t i = 0; i < taken.lines_count; ++i) {
-    medium_.flush(taken.lines[i], sizeof(LeafLine));  // P3: words and stamps
+  if (!mine.waits.load(std::memory_order_acquire)) return medium_.fence(site);
+  // Until the fence: the slot's own thread must not go on while another one settles its lines.
+  const OwnerLock::Owner guard(mine.lock);
+  return fence(mine, site);
+}
+
+// Its lock is held.
+bool Log::fence(Deferred& of, pmem::Site site) {
+  reap(of);
+  for (std::size_t i = 0; i < of.lines_count; ++i) {
+    medium_.flush(of.lines[i], sizeof(LeafLine));  // P3: words and stamps
   }
   if (!medium_.fence(site)) return false;
-  for (std::size_t i = 0; i < taken.refs_count; ++i) die(taken.refs[i]);
+  std::copy_n(of.refs.begin(), of.refs_count, of.ripe_refs.begin());
+  of.ripe_count = std::exchange(of.refs_count, 0);
+  of.lines_count = 0;
+  of.ripe.store(true, std::memory_order_release);
+  of.waits.store(false, std::memory_order_release);
   return true;
+}
+
+// Its lock is held.
+void Log::reap(Deferred& of) {
+  for (std::size_t i = 0; i < of.ripe_count; ++i) die(of.ripe_refs[i]);
+  of.ripe_count = 0;
+  of.ripe.store(false, std::memory_order_release);
+}
+
+void Log::ready(unsigned slot) {
+  Deferred& mine = deferred(slot);
+  if (!mine.ripe.load(std::memory_order_acquire)) return;
+  const OwnerLock::Owner guard(mine.lock);
+  reap(mine);
 }
 
 bool Log::settle() {
   const unsigned limit = base::slot_limit();
   for (unsigned slot = 0; slot < limit; ++slot) {
-    if (deferred_[slot].load(std::memory_order_acquire) != nullptr && !fence(slot)) return false;
+    Deferred* const one = deferred_[slot].load(std::memory_order_acquire);
+    if (one == nullptr) continue;
+    const OwnerLock::Other guard(one->lock);
+    if (one->waits.load(std::memory_order_acquire) && !fence(*one, pmem::Site::current())) {
+      return false;
+    }
+    reap(*one);
   }
   return true;
 }

@@ -12,6 +12,9 @@
 //   L3. A chunk is free exactly if all its records are dead; no chunk that is current is free.
 //   L4. The stamps of flushed leaves are durable after the next fence() of the slot that stored
 //       them; until then it keeps their records alive. settle() does the same for all slots.
+//   L5. The last record of a chunk is not written before the chunk is closed; from then on it is
+//       one of the holes, of which the last one is for records that replace others. So those
+//       always find one.
 #pragma once
 
 #include <array>
@@ -23,11 +26,13 @@
 
 #include "base/seam.hpp"
 #include "trees/lodgetree/layout.hpp"
+#include "trees/lodgetree/owner_lock.hpp"
 
 namespace everleaf::tree::lodgetree {
 
 // Chunk * records + index + 1; 0: none.
 using Ref = std::uint32_t;
+inline constexpr Ref kMaxRef = kMaxChunks * (kMaxChunkBytes / sizeof(Record));
 
 class Log {
  public:
@@ -50,10 +55,14 @@ class Log {
   void opened();
 
   // --- Appending ---
-  // Memory that a slot's operations need; may throw bad_alloc.
-  void ready(unsigned slot) { (void)deferred(slot); }
+  // Before a slot's operation: memory that it needs (may throw bad_alloc), and what the one before
+  // left to be done behind its fence.
+  void ready(unsigned slot);
   // Writes a record and starts its write-back; 0: this slot's partition has no room, call room().
-  [[nodiscard]] Ref append(unsigned slot, Record record, std::uint64_t key_hash);
+  [[nodiscard]] Ref append(unsigned slot, const Record& record, std::uint64_t key_hash);
+  // The same without room: over a dead record of a closed chunk. One is left to those that
+  // `replace` a living record, which will die; they come one at a time (L5).
+  [[nodiscard]] Ref append_to_hole(const Record& record, std::uint64_t key_hash, bool replaces);
   [[nodiscard]] static Word sum_of(const Record& record, Offset at, std::uint64_t key_hash);
   // Takes a free chunk; false: there is none, add() one or empty the oldest().
   [[nodiscard]] bool room(unsigned slot);
@@ -113,14 +122,23 @@ class Log {
     std::size_t next = 0;   // its first record that was not written
   };
   struct Deferred {
-    base::Mutex mutex;
+    std::atomic<bool> waits{false};  // for a fence
+    std::atomic<bool> ripe{false};   // there was one
+    OwnerLock lock;                  // of the slot's thread; guards the rest
     std::size_t refs_count = 0;
     std::size_t lines_count = 0;
+    std::size_t ripe_count = 0;
     std::array<Ref, kMostDeferred> refs;
     std::array<std::byte*, kMostDeferred> lines;
+    std::array<Ref, kMostDeferred> ripe_refs;
   };
+  [[nodiscard]] bool fence(Deferred& of, pmem::Site site);
+  void reap(Deferred& of);
   [[nodiscard]] Partition& partition(unsigned slot) { return partitions_[slot % count_]; }
-  [[nodiscard]] Ref append_to(Partition& to, Record& record, std::uint64_t key_hash, bool& none);
+  [[nodiscard]] Ref append_to(Partition& to, const Record& record, std::uint64_t key_hash,
+                              bool& none);
+  [[nodiscard]] Ref write(std::size_t chunk, std::size_t index, const Record& record,
+                          std::uint64_t key_hash);
   [[nodiscard]] Deferred& deferred(unsigned slot);
   void close(Partition& of);  // its mutex and mutex_ held
   void kill(std::size_t chunk, std::size_t index);

@@ -35,32 +35,31 @@ namespace everleaf::tree::lodgetree {
 
 inline constexpr unsigned kMaxNodeSlots = 64;
 
-// The first line of a node, so that a search finds all that it needs behind it.
+// What comes first in a node, so that what a search compares begins with a line.
 template <class Node>
-struct WritersLine {
-  std::atomic<Node*> right{nullptr};  // the next node
-  std::uint64_t sequence = 0;         // the largest order of its range
-  Heat heat;
+struct OfWriters {
+  std::atomic<Node*> right{nullptr};         // the next node
+  std::uint64_t sequence = 0;                // the largest order of its range
   std::atomic<std::uint64_t> fresh_bits{0};  // buffered pairs whose leaf does not have the key
-  std::array<std::uint64_t, 2> unused{};
+  Heat heat;
 };
 
 template <class Keys>
-class Node : public WritersLine<Node<Keys>> {
-  static_assert(sizeof(WritersLine<Node>) == pmem::kLine);
-
+class Node : public OfWriters<Node<Keys>> {
  public:
   using Probe = typename Keys::Probe;
   using Atomic = std::atomic<std::uint64_t>;
   static constexpr unsigned kNoSlot = ~0U;
 
-  // Of the block that holds a node of so many slots.
+  // Whole lines: of the block that holds a node of so many slots.
   [[nodiscard]] static constexpr std::size_t bytes_of(unsigned slots) {
-    const std::size_t words = 2 * slots + (Keys::kRecords ? slots : 0) + print_words(slots);
-    return sizeof(Node) + words * 8 + (slots + 1) / 2 * 8 + (slots + 7) / 8 * 8;
+    const std::size_t words = 2 * slots + (Keys::kRecords ? slots : 0) + 2 * byte_words(slots);
+    const std::size_t bytes = sizeof(Node) + words * 8 + slots * kRefBytes;
+    return (bytes + pmem::kLine - 1) / pmem::kLine * pmem::kLine;
   }
   // In a block of bytes_of() bytes.
   explicit Node(unsigned slots) : slots_(slots) {
+    static_assert(sizeof(Node) == pmem::kLine);
     std::memset(static_cast<void*>(this + 1), 0, bytes_of(slots) - sizeof(Node));
   }
   Node(const Node&) = delete;
@@ -106,11 +105,9 @@ class Node : public WritersLine<Node<Keys>> {
   [[nodiscard]] std::uint64_t value(unsigned slot) const {
     return values()[slot].load(std::memory_order_acquire);
   }
-  [[nodiscard]] unsigned target(unsigned slot) const {
-    return targets()[slot].load(std::memory_order_acquire);
-  }
+  [[nodiscard]] unsigned target(unsigned slot) const { return byte(targets(), slot); }
   void set_target(unsigned slot, unsigned leaf) {
-    targets()[slot].store(static_cast<std::uint8_t>(leaf), std::memory_order_release);
+    set_byte(targets(), slot, static_cast<std::uint8_t>(leaf));
   }
   [[nodiscard]] bool is_removal(unsigned slot) const {
     return (removals_.load(std::memory_order_acquire) >> slot & 1) != 0;
@@ -118,13 +115,13 @@ class Node : public WritersLine<Node<Keys>> {
   [[nodiscard]] bool is_fresh(unsigned slot) const {
     return (this->fresh_bits.load(std::memory_order_relaxed) >> slot & 1) != 0;
   }
-  [[nodiscard]] Ref ref(unsigned slot) const { return refs()[slot]; }
+  [[nodiscard]] Ref ref(unsigned slot) const {
+    const std::uint8_t* const at = refs() + slot * kRefBytes;
+    return at[0] | Ref{at[1]} << 8 | Ref{at[2]} << 16;
+  }
   // Buffered pairs with that fingerprint, a bit each.
   [[nodiscard]] std::uint64_t match(std::uint8_t fingerprint) const {
-    const Atomic* const words = prints();
-    return buffer_bits() &
-           match_bytes(print_words(slots_) * 8, fingerprint,
-                       [words](std::size_t i) { return words[i].load(std::memory_order_acquire); });
+    return buffer_bits() & equal_bytes(prints(), fingerprint);
   }
   // The slot of the key, or kNoSlot.
   [[nodiscard]] unsigned search(const Keys& policy, const Probe& probe) const {
@@ -136,11 +133,7 @@ class Node : public WritersLine<Node<Keys>> {
   }
   // Pairs for that leaf, a bit each.
   [[nodiscard]] std::uint64_t pairs_of(unsigned leaf) const {
-    std::uint64_t bits = 0;
-    for (unsigned slot = buffer_start(); slot < slots_; ++slot) {
-      bits |= std::uint64_t{target(slot) == leaf} << slot;
-    }
-    return bits;
+    return buffer_bits() & equal_bytes(targets(), static_cast<std::uint8_t>(leaf));
   }
   // How many more pairs the leaf would hold.
   [[nodiscard]] unsigned adds(unsigned leaf) const {
@@ -148,12 +141,13 @@ class Node : public WritersLine<Node<Keys>> {
                                                this->fresh_bits.load(std::memory_order_relaxed) &
                                                ~removals_.load(std::memory_order_relaxed)));
   }
+  // Whether a pair for the leaf is a removal.
+  [[nodiscard]] bool removes(unsigned leaf) const {
+    return (pairs_of(leaf) & removals_.load(std::memory_order_relaxed)) != 0;
+  }
   // The leaf has lost the pair's key.
   void make_fresh(unsigned slot) { set_fresh(slot, true); }
-  [[nodiscard]] std::uint8_t fingerprint(unsigned slot) const {
-    return static_cast<std::uint8_t>(prints()[slot / 8].load(std::memory_order_relaxed) >>
-                                     slot % 8 * 8);
-  }
+  [[nodiscard]] std::uint8_t fingerprint(unsigned slot) const { return byte(prints(), slot); }
 
   struct Pair {
     std::uint64_t key;
@@ -178,16 +172,30 @@ class Node : public WritersLine<Node<Keys>> {
   void replace(unsigned slot, std::uint64_t value, bool removal, Ref ref) {
     values()[slot].store(value, std::memory_order_release);
     set_removal(slot, removal);
-    refs()[slot] = ref;
+    set_ref(slot, ref);
   }
   // The pairs go; the others close up.
   void take_out(std::uint64_t bits) {
     const unsigned first = buffer_start();
+    const std::uint64_t removal = removals_.load(std::memory_order_relaxed);
+    const std::uint64_t fresh = this->fresh_bits.load(std::memory_order_relaxed);
+    std::uint64_t still_removal = 0;
+    std::uint64_t still_fresh = 0;
     unsigned to = slots_;
     for (unsigned slot = slots_; slot-- > first;) {
       if ((bits >> slot & 1) != 0) continue;
-      if (--to != slot) place(to, pair(slot));
+      --to;
+      still_removal |= (removal >> slot & 1) << to;
+      still_fresh |= (fresh >> slot & 1) << to;
+      if (to == slot) continue;
+      keys()[to].store(keys()[slot].load(std::memory_order_relaxed), std::memory_order_release);
+      values()[to].store(values()[slot].load(std::memory_order_relaxed), std::memory_order_release);
+      set_byte(prints(), to, fingerprint(slot));
+      set_target(to, target(slot));
+      set_ref(to, ref(slot));
     }
+    removals_.store(still_removal, std::memory_order_release);
+    this->fresh_bits.store(still_fresh, std::memory_order_relaxed);
     buffered_.store(static_cast<std::uint8_t>(slots_ - to), std::memory_order_release);
   }
 
@@ -259,30 +267,62 @@ class Node : public WritersLine<Node<Keys>> {
   // slots is the tree's: to ask the node would be to wait for it.
   void prefetch(unsigned slots) const {
     const auto* const base = reinterpret_cast<const std::byte*>(this);
-    const std::size_t end = sizeof(Node) + (print_words(slots) + 2 * slots) * 8;
-    for (std::size_t at = sizeof(WritersLine<Node>); at < end; at += pmem::kLine)
-      __builtin_prefetch(base + at);
+    const std::size_t end = sizeof(Node) + (byte_words(slots) + 2 * slots) * 8;
+    for (std::size_t at = 0; at < end; at += pmem::kLine) __builtin_prefetch(base + at);
+  }
+  // All of it.
+  void prefetch_to_write(unsigned slots) const {
+    const auto* const base = reinterpret_cast<const std::byte*>(this);
+    for (std::size_t at = 0; at < bytes_of(slots); at += pmem::kLine)
+      __builtin_prefetch(base + at, 1);
   }
 
  private:
-  [[nodiscard]] static constexpr std::size_t print_words(unsigned slots) {
+  // A byte for each slot, and as many as match_bytes() wants.
+  [[nodiscard]] static constexpr std::size_t byte_words(unsigned slots) {
     return (slots + 15) / 16 * 2;
+  }
+  [[nodiscard]] static std::uint8_t byte(const Atomic* bytes, unsigned slot) {
+    return static_cast<std::uint8_t>(bytes[slot / 8].load(std::memory_order_acquire) >>
+                                     slot % 8 * 8);
+  }
+  // Words, not bytes: whole words are read soon, and would wait until a store of a byte of theirs
+  // has left the processor, behind a fence.
+  static void set_byte(Atomic* bytes, unsigned slot, std::uint8_t to) {
+    const unsigned shift = slot % 8 * 8;
+    Atomic& word = bytes[slot / 8];
+    const std::uint64_t others =
+        word.load(std::memory_order_relaxed) & ~(std::uint64_t{0xFF} << shift);
+    word.store(others | std::uint64_t{to} << shift, std::memory_order_release);
+  }
+  // Slots with that byte, a bit each; beyond the last slot they mean nothing.
+  [[nodiscard]] std::uint64_t equal_bytes(const Atomic* bytes, std::uint8_t wanted) const {
+    return match_bytes(byte_words(slots_) * 8, wanted,
+                       [bytes](std::size_t i) { return bytes[i].load(std::memory_order_acquire); });
   }
   [[nodiscard]] Atomic* words() const {
     return reinterpret_cast<Atomic*>(const_cast<Node*>(this) + 1);
   }
   [[nodiscard]] Atomic* prints() const { return words(); }
-  [[nodiscard]] Atomic* keys() const { return prints() + print_words(slots_); }
+  [[nodiscard]] Atomic* keys() const { return prints() + byte_words(slots_); }
   [[nodiscard]] Atomic* values() const { return keys() + slots_; }
   [[nodiscard]] std::atomic<Separator*>* wholes() const {
     return reinterpret_cast<std::atomic<Separator*>*>(values() + slots_);
   }
-  [[nodiscard]] std::atomic<std::uint8_t>* targets() const {
-    return reinterpret_cast<std::atomic<std::uint8_t>*>(values() + slots_ +
-                                                        (Keys::kRecords ? slots_ : 0));
+  [[nodiscard]] Atomic* targets() const {
+    return values() + slots_ + (Keys::kRecords ? slots_ : 0);
   }
-  [[nodiscard]] Ref* refs() const {
-    return reinterpret_cast<Ref*>(targets() + (slots_ + 7) / 8 * 8);
+  // Byte by byte: a word that is put together in memory would wait for its stores (see set_byte).
+  static constexpr std::size_t kRefBytes = 3;
+  static_assert(kMaxRef < 1U << 8 * kRefBytes);
+  [[nodiscard]] std::uint8_t* refs() const {
+    return reinterpret_cast<std::uint8_t*>(targets() + byte_words(slots_));
+  }
+  void set_ref(unsigned slot, Ref ref) {
+    std::uint8_t* const at = refs() + slot * kRefBytes;
+    at[0] = static_cast<std::uint8_t>(ref);
+    at[1] = static_cast<std::uint8_t>(ref >> 8);
+    at[2] = static_cast<std::uint8_t>(ref >> 16);
   }
 
   void set_removal(unsigned slot, bool removal) {
@@ -298,15 +338,11 @@ class Node : public WritersLine<Node<Keys>> {
   void place(unsigned slot, const Pair& pair) {
     keys()[slot].store(pair.key, std::memory_order_release);
     values()[slot].store(pair.value, std::memory_order_release);
-    const unsigned shift = slot % 8 * 8;
-    Atomic& word = prints()[slot / 8];
-    word.store((word.load(std::memory_order_relaxed) & ~(std::uint64_t{0xFF} << shift)) |
-                   std::uint64_t{pair.fingerprint} << shift,
-               std::memory_order_release);
+    set_byte(prints(), slot, pair.fingerprint);
     set_target(slot, pair.target);
     set_removal(slot, pair.removal);
     set_fresh(slot, pair.fresh);
-    refs()[slot] = pair.ref;
+    set_ref(slot, pair.ref);
   }
   void set_index(unsigned i, Fresh separator, std::byte* leaf, std::size_t count) {
     keys()[i].store(separator.prefix, std::memory_order_release);

@@ -1,6 +1,7 @@
 // Opening: nodes from the leaf list, then the log (P11, A11 to A13), and the flush of a close
 // (P12).
 #include <algorithm>
+#include <bit>
 #include <new>
 
 #include "base/parallel.hpp"
@@ -20,6 +21,10 @@ std::unexpected<Error> failed() {
 
 // Fewer records are not worth a thread.
 constexpr std::size_t kRecordsOfThread = 4096;
+// Shorter records of keys are hashed again for each record of the log that names them.
+constexpr std::size_t kLongRecord = 256;
+// Times the pool that long ones may come to: a damaged log must not hash for ever.
+constexpr std::uint64_t kMostOverlaps = 4;
 
 }  // namespace
 
@@ -77,7 +82,7 @@ Result<void> LodgeTree<Keys>::walk(std::vector<Listed>& leaves) {
 
 // Whether a record of this session is all there, and the key that it names.
 template <class Keys>
-bool LodgeTree<Keys>::is_whole(const Record& record, Offset at, Word key) const {
+bool LodgeTree<Keys>::is_whole(const Record& record, Offset at, Word key, Hashes& hashes) const {
   if (!keys_.readable(key)) return false;
   base::Verification sum;
   sum.over(&record, sizeof(Record));
@@ -87,7 +92,20 @@ bool LodgeTree<Keys>::is_whole(const Record& record, Offset at, Word key) const 
   sum.begin();
   const Record copy{pmem::load(&record.key), pmem::load(&record.value), pmem::load(&record.order),
                     pmem::load(&record.sum)};
-  return sum.end(copy.sum == Log::sum_of(copy, at, Keys::named_hash(keys_.key_of(copy.key))));
+  return sum.end(copy.sum == Log::sum_of(copy, at, named_hash(copy.key, hashes)));
+}
+
+// Many records may name one key; a long one is hashed once.
+template <class Keys>
+std::uint64_t LodgeTree<Keys>::named_hash(Word word, Hashes& hashes) const {
+  const Key key = keys_.key_of(word);
+  if (Keys::record_bytes(key) < kLongRecord) return Keys::named_hash(key);
+  const auto [known, is_new] = hashes.known.try_emplace(Keys::record_of(word), 0);
+  if (is_new) {
+    known->second = Keys::named_hash(key);
+    hashes.bytes += Keys::record_bytes(key);
+  }
+  return known->second;
 }
 
 // A2: what is torn was not acknowledged; A13: what is of another session is not needed any more.
@@ -103,13 +121,19 @@ Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, bool& torn) {
   }
   if (chunks.empty()) return corrupt("there is no log", root_block());
   log_.open(chunks);
+  Hashes hashes;
   for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     for (std::size_t i = 0; i < log_.records(); ++i) {
       const Offset at = chunks[chunk] + i * sizeof(Record);
       const Record& record = *c_.medium.template at<Record>(at);
       const Word order = pmem::load(&record.order);
       if (session_of(order >> 1) != session_ || order == 0) continue;
-      if (!is_whole(record, at, pmem::load(&record.key))) {
+      const bool whole = is_whole(record, at, pmem::load(&record.key), hashes);
+      // Records of keys do not overlap; a few of those that torn records name may.
+      if (hashes.bytes > kMostOverlaps * c_.medium.size()) {
+        return corrupt("overlapping keys in the log", at);
+      }
+      if (!whole) {
         torn = true;
         continue;
       }
@@ -173,10 +197,21 @@ bool LodgeTree<Keys>::claim_keys(const std::vector<Listed>& leaves, std::vector<
 template <class Keys>
 void LodgeTree<Keys>::build(std::vector<Listed>& leaves) {
   std::vector<typename Upper::Child> children;
+  struct Built {  // goes again when memory ends
+    std::vector<Node*> nodes;
+    ~Built() {
+      for (Node* const node : nodes) {
+        if (node == nullptr) continue;
+        free_separators(*node);
+        base::NodeArena::free(node);
+      }
+    }
+  } built;
   const unsigned most = std::max(1U, (options_.slots - 2) * 2 / 3);
   Node* last = nullptr;
   for (std::size_t i = 0; i < leaves.size();) {
-    Node* const node = make_node();
+    Node*& node = built.nodes.emplace_back(nullptr);
+    node = make_node();
     children.push_back(
         {i == 0 ? Fresh{} : Upper::fresh(leaves[i].low), reinterpret_cast<std::uint64_t>(node)});
     unsigned pairs = 0;
@@ -192,12 +227,47 @@ void LodgeTree<Keys>::build(std::vector<Listed>& leaves) {
     last = node;
   }
   upper_.build(std::move(children));
+  built.nodes.clear();
+}
+
+// P11, A16: without space for a split a leaf is filled to its last slot, with the oldest of its
+// pairs: the stamp is the order of the last one that goes. Those that a crash found in the leaf,
+// but not its stamp, fit as they did then; all others had room in the buffer.
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::flush_what_fits(Node& node, unsigned slot) {
+  for (unsigned i = 0; i < node.leaves(); ++i) {
+    std::array<std::pair<Word, unsigned>, kMaxNodeSlots> pairs;  // by order
+    std::size_t count = 0;
+    for (std::uint64_t bits = node.pairs_of(i); bits != 0; bits &= bits - 1) {
+      const auto pair = static_cast<unsigned>(std::countr_zero(bits));
+      pairs[count++] = {pmem::load(&log_.record(node.ref(pair))->order) >> 1, pair};
+    }
+    std::sort(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(count));
+    auto left = options_.shape.slots - node.count(i);
+    std::uint64_t some = 0;
+    Word upto = 0;
+    for (std::size_t k = 0; k < count; ++k) {
+      const auto [order, pair] = pairs[k];
+      const bool takes_slot = node.is_fresh(pair) && !node.is_removal(pair);
+      if (takes_slot && left == 0) break;
+      left -= takes_slot ? 1 : 0;
+      some |= std::uint64_t{1} << pair;
+      upto = order;
+    }
+    if (some == 0) continue;
+    Step step(space_);
+    if (!prepare_leaf(node, i, some, step)) return answer(Outcome::corrupt);
+    if (!fence(slot)) return answer(Outcome::io_error);  // P11
+    node.sequence = upto;
+    return answer(commit(node, step, slot) ? Outcome::done : Outcome::io_error);
+  }
+  return answer(Outcome::out_of_space);
 }
 
 // P11: a pair in the buffer, whose record is in the log already. Orders rise, so what a full buffer
 // flushes meanwhile gets a stamp that promises no more than there is.
 template <class Keys>
-typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::replay(const Found& found) {
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::replay(const Found& found, bool full) {
   const alloc::Grace::Pin pin(grace_);
   if (!pin.ok()) return answer(Outcome::too_many_threads);
   const Probe probe = probe_of(found.record.key);
@@ -208,6 +278,11 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::replay(const Found& found) {
   const unsigned slot = base::thread_slot();
   node.sequence = found.record.order - 1;
   while (!has_room(node)) {
+    if (full) {
+      const Attempt is = flush_what_fits(node, slot);
+      if (is.outcome != Outcome::done) return is;
+      continue;
+    }
     Step step(space_);
     const Attempt prepared = prepare(node, step);
     if (prepared.next != Next::done || prepared.outcome != Outcome::done) return prepared;
@@ -274,13 +349,20 @@ Outcome LodgeTree<Keys>::replay(const std::vector<Found>& found) {
   if (slot == base::kNoSlot) return Outcome::too_many_threads;
   log_.ready(slot);
   bool tried = false;
+  bool full = false;
   for (std::size_t i = 0; i < found.size();) {
-    Attempt is = replay(found[i]);
+    Attempt is = replay(found[i], full);
     Outcome outcome = is.outcome;
     if (is.next == Next::done && outcome == Outcome::done) ++i;
     if (is.next == Next::divide) is = divide(keys_.key_of(found[i].record.key));
     if (is.next == Next::done) outcome = is.outcome;
-    if (is.next == Next::grow) outcome = more_space(is.bytes, tried);
+    if (is.next == Next::grow) {
+      outcome = more_space(is.bytes, tried);
+      if (outcome == Outcome::out_of_space) {
+        full = true;
+        continue;
+      }
+    }
     if (outcome != Outcome::done) return outcome;
   }
   return Outcome::done;

@@ -54,7 +54,7 @@ bool LodgeTree<Keys>::new_leaf(Step& step) {
     step.right_base = overlay_.back().get();
     return true;
   }
-  if (!step.right.get(options_.shape.bytes)) return false;
+  if (!step.right.get(options_.shape.bytes)) return false;  // or has it
   step.right_base = c_.medium.at(step.right.at());
   return true;
 }
@@ -62,7 +62,13 @@ bool LodgeTree<Keys>::new_leaf(Step& step) {
 template <class Keys>
 typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::prepare_split(Node& node, unsigned i,
                                                                  Step& step) {
+  const bool full =
+      node.leaves() + node.buffered() >= options_.slots || node.leaves() + 2 >= options_.slots;
+  // What takes nothing away from the leaf splits it.
+  if (full && !node.removes(i)) return {Next::divide};
   Merged all;
+  // Its lines arrive while the pairs are sorted.
+  if (!c_.read_only && new_leaf(step)) leaf(step.right_base).prefetch_to_write();
   if (!merge_pairs(node, i, all)) return answer(Outcome::corrupt);
   if (all.count <= options_.t_split) {
     prepare_clear(node, i, all, step);
@@ -70,9 +76,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::prepare_split(Node& node, uns
   }
   // The pair that the split adds has its slot; there is a leaf's worth of pairs below the node's
   // most.
-  if (node.leaves() + node.buffered() >= options_.slots || node.leaves() + 2 >= options_.slots) {
-    return {Next::divide};
-  }
+  if (full) return {Next::divide};
   // One that is to take more than a leaf holds leaves pairs in the buffer.
   const std::size_t keep = all.count - std::min<std::size_t>(all.count / 2, options_.t_split);
   if (!splittable(node, i, all, keep)) return answer(Outcome::corrupt);
@@ -129,6 +133,7 @@ void LodgeTree<Keys>::fill_right(const Node& node, const Leaf& left, const Merge
     const Item& item = all.items[k];
     store_slot(right, k - keep, item.key, item.value, Keys::fingerprint_of(keys_.key_of(item.key)));
   }
+  flush_slots(right, (Word{1} << step.right_count) - 1);
   LeafLine* const line = right.line();
   c_.medium.store(&line->w, (Word{1} << step.right_count) - 1);
   c_.medium.store(&line->stamp, node.sequence);
@@ -155,20 +160,23 @@ void LodgeTree<Keys>::settle_left(Node& node, unsigned i, const Merged& all, std
     }
   }
   Word free = ~w & options_.shape.bits();
+  Word changed = 0;
   const bool fits = more <= static_cast<std::size_t>(std::popcount(free));
   for (std::size_t k = 0; fits && k < keep; ++k) {
     const Item& item = all.items[k];
     if (item.pair == Node::kNoSlot) continue;
     if (item.slot != kNoSlot) {
       c_.medium.store(&here.slot(item.slot)->value, item.value);
-      flush(here.slot(item.slot), sizeof(Slot));  // P5
+      changed |= Word{1} << item.slot;
       continue;
     }
     const auto to = static_cast<std::size_t>(std::countr_zero(free));
     store_slot(here, to, item.key, item.value, node.fingerprint(item.pair));
     free &= free - 1;
     stays |= Word{1} << to;
+    changed |= Word{1} << to;
   }
+  flush_slots(here, changed);
   if (fits && more != 0) flush_prints(here);
   for (std::uint64_t bits = node.pairs_of(i); bits != 0; bits &= bits - 1) {
     const auto pair = static_cast<unsigned>(std::countr_zero(bits));
@@ -209,7 +217,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::divide(Key key) {
     locks.release(false);
     return answer(Outcome::done);  // somebody else has done it
   }
-  const std::uint64_t now = leaf_splits_.load(std::memory_order_relaxed);
+  const auto now = static_cast<std::uint32_t>(leaf_splits_.load(std::memory_order_relaxed));
   const unsigned free = Upper::kFanout - Upper::separators(*above.node);
   const SplitKind kind = kind_of(node.heat, now, options_.t);
   const unsigned ways =

@@ -1,7 +1,8 @@
 // Hotness-aware multiple split (paper, III-C): into how many nodes a full one splits.
 //
-// The clock counts leaf splits of the whole tree. `last` is the time since the split before the
-// last one to the last one, `now` the time since. A burst: last > t * now; cooling: last * t < now.
+// The clock counts leaf splits of the whole tree, modulo 2^32. `last` is the time since the split
+// before the last one to the last one, `now` the time since. A burst: last > t * now; cooling: last
+// * t < now.
 #pragma once
 
 #include <algorithm>
@@ -10,18 +11,18 @@
 namespace everleaf::tree::lodgetree {
 
 struct Heat {
-  std::uint64_t before = 0;  // ps_counter; equal to `at` if the node never split
-  std::uint64_t at = 0;      // ls_counter
+  std::uint32_t before = 0;  // ps_counter; equal to `at` if the node never split
+  std::uint32_t at = 0;      // ls_counter
   std::uint32_t ways = 2;    // M, of the last split
 };
 
 enum class SplitKind : std::uint8_t { reducing, normal, adding };
 
 // A node that never split has no interval to compare with: a normal split.
-[[nodiscard]] constexpr SplitKind kind_of(const Heat& heat, std::uint64_t now, std::uint64_t t) {
+[[nodiscard]] constexpr SplitKind kind_of(const Heat& heat, std::uint32_t now, std::uint64_t t) {
   if (heat.before == heat.at) return SplitKind::normal;
-  const std::uint64_t last = heat.at - heat.before;
-  const std::uint64_t since = now - heat.at;
+  const std::uint64_t last{heat.at - heat.before};
+  const std::uint64_t since{now - heat.at};
   if (last > t * since) return SplitKind::adding;
   return last * t < since ? SplitKind::reducing : SplitKind::normal;
 }

@@ -14,7 +14,7 @@ constexpr std::size_t kRun = epoch::kChunkBytes;
 // Blocks of these sizes lie on whole cache lines.
 bool is_chunk_size(std::uint64_t bytes) {
   return (bytes >= 256 && bytes <= 4096 && std::has_single_bit(bytes)) ||
-         (bytes >= kRun && bytes <= 16 * kRun && bytes % kRun == 0);
+         (bytes >= kRun && bytes <= kMaxChunkBytes && bytes % kRun == 0);
 }
 
 std::unexpected<Error> bad(const base::Spec& canonical, std::string_view name,
@@ -47,7 +47,7 @@ Result<Options> parse_options(const base::Spec& canonical) {
                                 {"t_split", 0, kMaxSlots},
                                 {"t", 1, 1000},
                                 {"split", 2, 16},
-                                {"log", 256, 16 * kRun},
+                                {"log", 256, kMaxChunkBytes},
                                 {"chunks", 3, kMaxChunks},
                                 {"partitions", 1, kMaxChunks}}};
   for (Range& range : ranges) {
@@ -97,9 +97,7 @@ template <class Keys>
 LodgeTree<Keys>::~LodgeTree() {
   if constexpr (Keys::kRecords) {
     if (upper_.built()) {
-      for_each_node([](Node& node, const Owned*) {
-        for (unsigned i = 1; i < node.leaves(); ++i) delete node.separator(i);
-      });
+      for_each_node([](Node& node, const Owned*) { free_separators(node); });
     }
   }
   grace_.collect_all();
@@ -121,11 +119,15 @@ std::size_t LodgeTree<Keys>::search(const Leaf& leaf, const Probe& probe) const 
 }
 
 template <class Keys>
-bool LodgeTree<Keys>::locate(const Probe& probe, Place& place) const {
+bool LodgeTree<Keys>::locate(const Probe& probe, Place& place, bool writes) const {
   typename Upper::Place above;
   if (!upper_.locate(probe, above)) return false;
   place.node = reinterpret_cast<Node*>(above.leaf);
-  place.node->prefetch(options_.slots);
+  if (writes) {
+    place.node->prefetch_to_write(options_.slots);
+  } else {
+    place.node->prefetch(options_.slots);
+  }
   place.version = place.node->latch.begin();
   return above.lock->unchanged(above.version);
 }
@@ -183,7 +185,7 @@ Lookup LodgeTree<Keys>::find(Key key) const {
 template <class Keys>
 Lookup LodgeTree<Keys>::answer_of(const Hit& hit) const {
   if (hit.pair != Node::kNoSlot) {
-    hits_[base::thread_slot() % hits_.size()].n.fetch_add(1, std::memory_order_relaxed);
+    add((*counts_)[base::thread_slot()].hits, 1);
   }
   return hit.found ? Lookup{Outcome::done, hit.value} : Lookup{Outcome::absent, 0};
 }

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "epoch/space.hpp"
@@ -137,13 +138,18 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     std::uint64_t version;
   };
   // False: start again. What look() found holds if the latch is unchanged still.
-  [[nodiscard]] bool locate(const Probe& probe, Place& place) const;
+  [[nodiscard]] bool locate(const Probe& probe, Place& place, bool writes = false) const;
   [[nodiscard]] bool look_in_node(const Place& place, const Probe& probe, Hit& hit,
                                   std::byte*& base) const;
   void look_in_leaf(const Leaf& here, const Probe& probe, Hit& hit) const;
   [[nodiscard]] Lookup answer_of(const Hit& hit) const;
   class Search;
   [[nodiscard]] Node* make_node();
+  static void free_separators(const Node& node) {
+    if constexpr (Keys::kRecords) {
+      for (unsigned i = 1; i < node.leaves(); ++i) delete node.separator(i);
+    }
+  }
   static std::uint64_t tagged(Node* node) { return reinterpret_cast<std::uint64_t>(node) | kTag; }
   static constexpr std::uint64_t kTag = 3;  // of a node in the grace list
 
@@ -160,11 +166,13 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     Probe probe;
     std::uint64_t value;
     bool removal;
+    bool direct;    // there is no space
     unsigned slot;  // of the thread
     Hit hit;
     Word word;  // of the key
   };
   Attempt attempt(Key key, std::uint64_t value, Write what, KeyRecord& record, bool direct);
+  Attempt attempt_in_place(Key key, std::uint64_t value, Write what, KeyRecord& record);
   [[nodiscard]] Attempt add(Node& node, Op& op, KeyRecord& record);
   [[nodiscard]] Attempt supersede(Node& node, const Op& op);
   [[nodiscard]] Attempt change_leaf(Node& node, const Op& op);
@@ -214,9 +222,10 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Attempt prepare(Node& node, Step& step);
   [[nodiscard]] Attempt prepare(Node& node, Plan plan, Step& step);
   void own_leaf(Node& node, unsigned i);
-  [[nodiscard]] bool prepare_leaf(Node& node, unsigned i, Step& step);
+  [[nodiscard]] bool prepare_leaf(Node& node, unsigned i, std::uint64_t pairs, Step& step);
   void store_slot(const Leaf& leaf, std::size_t slot, Word key, std::uint64_t value,
                   std::uint8_t fingerprint);
+  void flush_slots(const Leaf& leaf, Word slots) const;
   void flush_prints(const Leaf& leaf);
   [[nodiscard]] bool commit(Node& node, Step& step, unsigned slot);
   [[nodiscard]] static bool empties(const Step& step) {
@@ -319,12 +328,18 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Result<void> read_log(std::vector<Found>& found, bool& torn);
   [[nodiscard]] bool wipe_dead(std::size_t chunks);
   [[nodiscard]] Outcome begin_session();
-  [[nodiscard]] bool is_whole(const Record& record, Offset at, Word key) const;
+  struct Hashes {  // of long keys, by the offset of their records
+    std::unordered_map<Offset, std::uint64_t> known;
+    std::uint64_t bytes = 0;
+  };
+  [[nodiscard]] bool is_whole(const Record& record, Offset at, Word key, Hashes& hashes) const;
+  [[nodiscard]] std::uint64_t named_hash(Word word, Hashes& hashes) const;
   void choose(std::vector<Listed>& leaves, std::vector<Found>& found) const;
   [[nodiscard]] bool claim_keys(const std::vector<Listed>& leaves, std::vector<Found>& found);
   void build(std::vector<Listed>& leaves);
   [[nodiscard]] Outcome replay(const std::vector<Found>& found);
-  [[nodiscard]] Attempt replay(const Found& found);
+  [[nodiscard]] Attempt replay(const Found& found, bool full);
+  [[nodiscard]] Attempt flush_what_fits(Node& node, unsigned slot);
   [[nodiscard]] std::vector<Share> make_shares(const std::vector<Listed>& leaves,
                                                const std::vector<Found>& found) const;
   void recover(Share& share);
@@ -366,15 +381,26 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   std::uint64_t rebuild_ns_ = 0;
   std::atomic<std::uint64_t> leaf_splits_{0};                // the clock of the multiple split, too
   std::array<std::atomic<std::uint64_t>, 3> node_splits_{};  // by SplitKind
-  std::atomic<std::uint64_t> flushes_{0};
-  std::atomic<std::uint64_t> flushed_leaves_{0};
-  std::atomic<std::uint64_t> flushed_pairs_{0};
   std::atomic<std::uint64_t> forced_{0};
   std::atomic<std::uint64_t> unlinked_{0};
-  struct alignas(pmem::kLine) Count {
-    std::atomic<std::uint64_t> n{0};
+  // Of a thread slot, whose thread alone writes them: no locked instruction, and no line that all
+  // fight for.
+  struct alignas(pmem::kLine) Counts {
+    std::atomic<std::uint64_t> hits{0};
+    std::atomic<std::uint64_t> flushes{0};
+    std::atomic<std::uint64_t> flushed_leaves{0};
+    std::atomic<std::uint64_t> flushed_pairs{0};
   };
-  mutable std::array<Count, 16> hits_;  // by thread slot: one line of all would be fought for
+  static void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {
+    counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint64_t sum_of(std::atomic<std::uint64_t> Counts::*counter) const {
+    std::uint64_t sum = 0;
+    for (const Counts& one : *counts_) sum += (one.*counter).load(std::memory_order_relaxed);
+    return sum;
+  }
+  std::unique_ptr<std::array<Counts, kMaxThreads>> counts_ =
+      std::make_unique<std::array<Counts, kMaxThreads>>();
 };
 
 }  // namespace everleaf::tree::lodgetree

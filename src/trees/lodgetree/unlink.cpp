@@ -21,6 +21,7 @@ bool LodgeTree<Keys>::absorb(const Leaf& left, const Leaf& right, Word sequence,
                right.fingerprint(from));
     set |= Word{1} << to;
   }
+  flush_slots(left, set);
   if (set != 0) flush_prints(left);
   c_.medium.store(&left.line()->stamp, sequence);
   c_.medium.store(&left.line()->links, left.with_spare(right.next()), 4);

@@ -19,7 +19,8 @@ Outcome LodgeTree<Keys>::write(Key key, std::uint64_t value, Write what) {
     bool tried = false;
     bool direct = false;
     while (true) {
-      Attempt is = attempt(key, value, what, record, direct);
+      Attempt is = direct ? attempt_in_place(key, value, what, record)
+                          : attempt(key, value, what, record, false);
       Outcome outcome = Outcome::done;
       if (is.next == Next::done) {
         if (is.lonely) unlink_lonely(key);
@@ -57,9 +58,9 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::attempt(Key key, std::uint64_
                                                            KeyRecord& record, bool direct) {
   const alloc::Grace::Pin pin(grace_);
   if (!pin.ok()) return answer(Outcome::too_many_threads);
-  Op op{Keys::probe(key), value, what == Write::remove, base::thread_slot(), {}, 0};
+  Op op{Keys::probe(key), value, what == Write::remove, direct, base::thread_slot(), {}, 0};
   Place place;
-  if (!locate(op.probe, place)) return {Next::again};
+  if (!locate(op.probe, place, true)) return {Next::again};
   Node& node = *place.node;
   std::byte* base = nullptr;
   if (!look_in_node(place, op.probe, op.hit, base)) return {Next::again};
@@ -94,21 +95,32 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::attempt(Key key, std::uint64_
   return add(node, op, record);
 }
 
-// P2: the record, whose fence is the operation's.
+// Without space. One at a time: who replaces a record waits for nobody else's (L5).
+template <class Keys>
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::attempt_in_place(Key key, std::uint64_t value,
+                                                                    Write what, KeyRecord& record) {
+  const base::MutexGuard guard(growing_log_);
+  return attempt(key, value, what, record, true);
+}
+
+// P2: the record, whose fence is the operation's; P6, A17: over a dead one.
 template <class Keys>
 Ref LodgeTree<Keys>::append(Node& node, const Op& op) {
   const Word order = node.sequence + 1;
   const Record record{op.word, op.value, order << 1 | (op.removal ? kRemoval : 0), 0};
-  const Ref ref = log_.append(op.slot, record, Keys::named_hash(op.probe.key));
+  const std::uint64_t hash = Keys::named_hash(op.probe.key);
+  Ref ref = log_.append(op.slot, record, hash);
+  if (ref == 0 && op.direct) {
+    ref = log_.append_to_hole(record, hash, op.hit.pair != Node::kNoSlot);
+  }
   if (ref != 0) node.sequence = order;
   return ref;
 }
 
 template <class Keys>
 void LodgeTree<Keys>::put(Node& node, const Op& op, Ref ref) {
-  // A step may have moved the leaf.
   node.put({op.word, op.value, op.probe.fingerprint, op.removal, op.hit.slot == kNoSlot,
-            node.rank(op.probe, Aim::at), ref});
+            op.hit.leaf, ref});
 }
 
 // The key is in the buffer: no room is needed.
@@ -170,6 +182,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::add(Node& node, Op& op, KeyRe
       const bool committed = commit(node, step, op.slot);
       node.sequence = mine;
       if (!committed) return answer(Outcome::io_error);
+      if (step.splits) op.hit.leaf = node.rank(op.probe, Aim::at);
     }
     if (!last) continue;
     put(node, op, ref);

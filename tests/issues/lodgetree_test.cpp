@@ -1,0 +1,241 @@
+// Stories of src/trees/lodgetree.
+#include <array>
+#include <cstring>
+#include <new>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "fails_at.hpp"
+#include "hooks.hpp"
+#include "pmem/format.hpp"
+#include "support.hpp"
+#include "trees/lodgetree/layout.hpp"
+#include "trees/pool_state.hpp"
+
+namespace everleaf::test {
+namespace {
+
+namespace lodge = tree::lodgetree;
+
+// The pool's memory, to be poked; of the first index of a pool.
+struct Poked {
+  explicit Poked(Pool& pool) : medium(PoolAccess::state(pool).medium()) {}
+  [[nodiscard]] pmem::Offset root() const {
+    return medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
+  }
+  [[nodiscard]] lodge::RootLine* line() const { return medium.at<lodge::RootLine>(root()); }
+  [[nodiscard]] lodge::LeafLine* leaf(pmem::Offset at) const {
+    return medium.at<lodge::LeafLine>(at);
+  }
+  [[nodiscard]] static pmem::Offset next(const lodge::LeafLine& leaf) {
+    const pmem::Word number =
+        (leaf.w & lodge::kUse) != 0 ? leaf.links >> 32 : leaf.links & 0xFFFFFFFF;
+    return number * lodge::kLeafAlign;
+  }
+  [[nodiscard]] lodge::Record* records() const {
+    return medium.at<lodge::Record>(*medium.at<pmem::Word>(root() + lodge::kDirectoryAt));
+  }
+  pmem::Medium& medium;
+};
+
+PoolOptions tight() {
+  PoolOptions options = small_pool();
+  options.max_bytes = std::uint64_t{1} << 20;
+  return options;
+}
+
+// Until no key finds space, wherever it belongs.
+template <class K>
+void fill(Index<K>& index, Map<K>& map) {
+  std::uint64_t refused = 0;
+  for (std::uint64_t n = 0; refused < 200; ++n) {
+    ASSERT_LT(n, 1'000'000U);
+    const Owned<K> key = Keys<K>::nth(n * 7919 % 1'000'003);
+    const Outcome outcome = index.insert(key, n);
+    if (outcome == Outcome::exists) continue;
+    if (outcome == Outcome::done) {
+      map.emplace(key, n);
+    } else {
+      ASSERT_EQ(outcome, Outcome::out_of_space);
+      ++refused;
+    }
+  }
+}
+
+// The log of a full pool could not be emptied once the first record of each chunk waited for a leaf
+// that had to split: from then on all changes of keys in buffers were refused.
+TEST(Lodgetree, AFullPoolTakesUpdatesAndRemovals) {
+  const auto run = []<class K>(const std::string& spec) {
+    const Scratch scratch;
+    Map<K> map;
+    {
+      Pool pool = Pool::open(scratch / "pool", tight()).value();
+      auto index = pool.index<K>("index", spec).value();
+      ASSERT_NO_FATAL_FAILURE(fill<K>(index, map));
+      for (std::uint64_t round = 1; round < 4; ++round) {
+        for (auto& [key, value] : map) {
+          value += round;
+          ASSERT_EQ(index.update(key, value), Outcome::done) << spec << ' ' << show(key);
+        }
+      }
+      EXPECT_EQ(unsound(pool), "");
+      PoolAccess::state(pool).abandon();
+    }
+    Pool pool = Pool::open(scratch / "pool", tight()).value();
+    auto index = pool.index<K>("index").value();
+    EXPECT_EQ(difference<K>(index, map), "") << spec;
+    ASSERT_NO_FATAL_FAILURE(fill<K>(index, map));
+    while (!map.empty()) {
+      ASSERT_EQ(index.remove(map.begin()->first), Outcome::done) << spec;
+      map.erase(map.begin());
+    }
+    EXPECT_EQ(difference<K>(index, map), "") << spec;
+    EXPECT_EQ(unsound(pool), "");
+  };
+  for (const std::string spec : {"lodgetree:node=256:slots=8:log=256:chunks=3:partitions=1",
+                                 "lodgetree:node=256:slots=32:log=512:chunks=5:partitions=2"}) {
+    run.operator()<std::uint64_t>(spec);
+    run.operator()<Bytes>(spec);
+  }
+}
+
+// A16: pairs went to a leaf, but not its word and stamp; more came, and then there was no space.
+// Their records and the others did not fit into a buffer at once, and to flush them all was to
+// split the leaf: the pool could not be opened for writing any more.
+TEST(Lodgetree, AFullPoolOpensAfterACrash) {
+  constexpr const char* kSpec = "lodgetree:node=256:slots=8:log=4096:chunks=5:partitions=1";
+  unsigned cases = 0;
+  for (unsigned which = 1; which < 8; ++which) {
+    const Scratch scratch;
+    Map<std::uint64_t> map;
+    {
+      Pool pool = Pool::open(scratch / "pool", tight()).value();
+      auto index = pool.index<std::uint64_t>("index", kSpec).value();
+      for (std::uint64_t key = 0;; key += 1000) {  // each leaf keeps the half of its keys
+        const Outcome outcome = index.insert(key, key);
+        if (outcome == Outcome::out_of_space) break;
+        ASSERT_EQ(outcome, Outcome::done);
+        map.emplace(key, key);
+      }
+      const Poked poked(pool);
+      pmem::Offset at = poked.line()->head;
+      for (unsigned i = 0; i < which; ++i) at = Poked::next(*poked.leaf(at));
+      lodge::LeafLine* const leaf = poked.leaf(at);
+      const lodge::LeafLine before = *leaf;
+      unsigned flushed = 0;
+      unsigned more = 0;  // than were flushed
+      for (std::uint64_t key = leaf->low + 1;; ++key) {
+        const pmem::Word stamp = leaf->stamp;
+        const Outcome outcome = index.insert(key, 7);
+        if (outcome == Outcome::out_of_space) break;
+        ASSERT_EQ(outcome, Outcome::done);
+        map.emplace(key, 7);
+        ++more;
+        if (leaf->stamp == stamp) continue;
+        flushed += more - 1;
+        more = 1;
+      }
+      ASSERT_EQ(leaf->links, before.links);
+      // As if another thread had flushed them, and gone to sleep.
+      leaf->w = before.w;
+      leaf->stamp = before.stamp;
+      cases += flushed != 0 && flushed + more > 6 ? 1 : 0;  // a buffer takes six
+      PoolAccess::state(pool).abandon();
+    }
+    Pool pool = Pool::open(scratch / "pool", tight()).value();
+    auto index = pool.index<std::uint64_t>("index");
+    ASSERT_TRUE(index) << which << ": " << index.error().message;
+    EXPECT_EQ(difference<std::uint64_t>(*index, map), "") << which;
+    EXPECT_EQ(unsound(pool), "") << which;
+    for (auto& [key, value] : map) ASSERT_EQ(index->update(key, ++value), Outcome::done) << key;
+    EXPECT_EQ(difference<std::uint64_t>(*index, map), "") << which;
+  }
+  EXPECT_GT(cases, 2U);
+}
+
+// Records of the log named keys that lay over each other: a damaged pool could make an open hash
+// the same bytes as often as the log has records.
+TEST(Lodgetree, RecordsOfALogNameNoMoreThanThePoolHas) {
+  const Scratch scratch;
+  constexpr std::uint32_t kLength = 60000;
+  std::string key(kLength, '\0');  // of lengths
+  for (std::size_t i = 0; i < key.size(); i += sizeof kLength) {
+    std::memcpy(&key[i], &kLength, sizeof kLength);
+  }
+  const auto open = [&] { return Pool::open(scratch / "pool", small_pool()).value(); };
+  {
+    Pool pool = open();
+    auto index = pool.index<Bytes>("index", "lodgetree").value();
+    ASSERT_EQ(index.insert(key, 1), Outcome::done);
+    // Names one key as often as it likes.
+    for (std::uint64_t i = 0; i < 1900; ++i) ASSERT_EQ(index.update(key, i), Outcome::done);
+    PoolAccess::state(pool).abandon();
+  }
+  {
+    Pool pool = open();
+    auto index = pool.index<Bytes>("index").value();
+    EXPECT_EQ(index.find(key).value, 1899U);
+    ASSERT_EQ(index.update(key, 7), Outcome::done);
+    const Poked poked(pool);
+    const pmem::Offset record = poked.records()[0].key & ((std::uint64_t{1} << 40) - 1);
+    for (std::uint64_t i = 1; i < 1900; ++i) {
+      lodge::Record& one = poked.records()[i];
+      one.key = record + 16 * i;
+      one.order = (lodge::first_order(poked.line()->session) + i) << 1;
+    }
+    PoolAccess::state(pool).abandon();
+  }
+  Pool pool = open();
+  const auto index = pool.index<Bytes>("index");
+  ASSERT_FALSE(index);
+  EXPECT_EQ(index.error().code, Code::corrupt) << index.error().message;
+}
+
+// Without memory in the middle of an open, separators of the nodes that were there already leaked
+// (LeakSanitizer sees it), and then the open is as if it had not been asked for.
+TEST(Lodgetree, AnOpenWithoutMemoryLeavesNothing) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  Map<Bytes> map;
+  {
+    Pool pool = Pool::open(path, small_pool()).value();
+    auto index =
+        pool.index<Bytes>("index", "lodgetree:node=256:slots=8:log=256:chunks=5:partitions=2")
+            .value();
+    for (std::uint64_t n = 0; n < 3000; ++n) {
+      const std::string key = "a key of more than fifteen bytes " + std::to_string(n);
+      ASSERT_EQ(index.insert(key, n), Outcome::done);
+      map.emplace(key, n);
+    }
+    PoolAccess::state(pool).abandon();
+  }
+  int refused = 0;
+  for (int allocation = 1;; allocation += 1 + allocation / 64) {
+    Pool pool = Pool::open(path, small_pool()).value();
+    Result<Index<Bytes>> index = [&]() -> Result<Index<Bytes>> {
+      const FailsAt fails(allocation);
+      try {
+        return pool.index<Bytes>("index");
+      } catch (const std::bad_alloc&) {  // before the tree was there
+        return std::unexpected(Error{Code::out_of_space, "no memory"});
+      }
+    }();
+    if (index && !failed) break;
+    if (!index) {
+      ++refused;
+      EXPECT_EQ(index.error().code, Code::out_of_space) << index.error().message;
+      index = pool.index<Bytes>("index");
+    }
+    ASSERT_TRUE(index) << index.error().message;
+    if (allocation % 5 == 0) {
+      EXPECT_EQ(difference<Bytes>(*index, map, 50), "");
+    }
+    PoolAccess::state(pool).abandon();
+  }
+  EXPECT_GT(refused, 20);
+}
+
+}  // namespace
+}  // namespace everleaf::test
