@@ -138,6 +138,11 @@ class RedoLog::Holding {
 
 Outcome RedoLog::commit_late(const Redo& record, Offset owner, Offset other) {
   if (!late()) return commit(record);
+  const auto clears = [](const Redo::Entry& entry) { return op_of(entry) == Redo::Op::clear_bits; };
+  if (std::ranges::any_of(record.entries(), clears)) {
+    if (!settle(owner) || (other != 0 && !settle(other))) return Outcome::io_error;
+    return commit(record);
+  }
   if (record.overflowed() || !legal(record.entries())) return Outcome::corrupt;
   if (medium_.failed()) return Outcome::io_error;
   const unsigned slot = base::thread_slot();

@@ -38,7 +38,8 @@
 //       counts.
 //   L4  Of two records of a slot the older one goes first: settle() truncates it, durably, before
 //       the newer one.
-// A late record clears no bits: their blocks could be in use again while it is valid.
+// No late record clears bits: their blocks could be in use again while it is valid. commit_late()
+// settles its owners and goes the long way.
 #pragma once
 
 #include <array>
@@ -118,7 +119,7 @@ class RedoLog {
 
   // The same with one fence; the caller holds the locks of both owners (the second may be 0), which
   // are no other record's but this thread slot's (L2). As commit() where it saves nothing: fences
-  // do not wait, or this thread's slot has no lanes.
+  // do not wait, this thread's slot has no lanes, or the record clears bits.
   [[nodiscard]] Outcome commit_late(const Redo& record, pmem::Offset owner, pmem::Offset other = 0);
   // Whether commit_late() has one fence here.
   [[nodiscard]] bool late() const noexcept {
@@ -129,7 +130,7 @@ class RedoLog {
   [[nodiscard]] Named named(pmem::Offset owner) const noexcept;
   // L2: no late record names the owner any more. Its lock is held. False: a write-back failed.
   [[nodiscard]] bool settle(pmem::Offset owner) noexcept;
-  // The same for all owners; nobody has an operation under way.
+  // The same for all owners; nobody has an operation under way on those that are to go.
   [[nodiscard]] bool settle_all() noexcept;
 
   // Applies what a crash left; the number of records applied. io if a write-back failed. Costs one

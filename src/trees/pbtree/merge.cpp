@@ -66,11 +66,16 @@ bool PbTree<Keys>::lock_pair(const Pair& pair, base::LockSet& locks) const {
   const Seen left{pair.left, pair.left_version};
   const Seen before = pair.before == 0 ? left : Seen{pair.before, pair.before_version};
   const Seen right{pair.right, pair.right_version};
-  if (!lock_all(locks, {pair.parent, left, right, before, pair.first, pair.second})) return false;
-  for (const Seen& seen : {Seen{pair.parent}, left, right, before}) {
-    if (!c_.redo.settle(seen.node)) return false;
+  return lock_all(locks, {pair.parent, left, right, before, pair.first, pair.second});
+}
+
+// L2 of the redo log, before anything of them changes.
+template <class Keys>
+Outcome PbTree<Keys>::settle_pair(const Pair& pair) const {
+  for (const Offset node : {pair.parent.node, pair.left, pair.right, pair.before}) {
+    if (node != 0 && !c_.redo.settle(node)) return Outcome::io_error;
   }
-  return true;
+  return Outcome::done;
 }
 
 // What both hold together. Of inner nodes the right one's leftmost child becomes an entry at its
@@ -177,6 +182,7 @@ Outcome PbTree<Keys>::absorb(const Pair& pair, bool left_goes) {
   const NodeOf left = at(pair.left);
   const NodeOf right = at(pair.right);
   const NodeOf gone = left_goes ? left : right;
+  if (const Outcome settled = settle_pair(pair); settled != Outcome::done) return settled;
   alloc::Redo record;
   std::array<Offset, 3> freed{left_goes ? pair.left : pair.right};
   bool sound = c_.heap.release(record, freed[0]) && release_pivot(gone, record, freed[1]);
@@ -214,6 +220,7 @@ Outcome PbTree<Keys>::absorb(const Pair& pair, bool left_goes) {
 template <class Keys>
 Outcome PbTree<Keys>::replace_pair(const Pair& pair, const Sorted& sorted, unsigned keep,
                                    Owned& separator) {
+  if (const Outcome settled = settle_pair(pair); settled != Outcome::done) return settled;
   Replacement r(c_.heap);
   r.sorted = &sorted;
   r.keep = keep;

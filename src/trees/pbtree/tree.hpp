@@ -261,6 +261,7 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
   struct Pair;  // two neighbours under one parent
   [[nodiscard]] Balance find_pair(unsigned level, const Probe& probe, Pair& pair);
   [[nodiscard]] bool lock_pair(const Pair& pair, base::LockSet& locks) const;
+  [[nodiscard]] Outcome settle_pair(const Pair& pair) const;
   struct Replacement;
   Outcome replace_pair(const Pair& pair, const Sorted& sorted, unsigned keep, Owned& separator);
   Outcome absorb(const Pair& pair, bool left_goes);

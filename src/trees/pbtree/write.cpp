@@ -180,6 +180,7 @@ Outcome PbTree<Keys>::set_pivot(NodeOf node, bool live, Word value) {
 // A pivot whose word is that of the split key gets a record of its own as soon as it counts.
 template <class Keys>
 Outcome PbTree<Keys>::own_pivot(NodeOf node, Key key, Word value, Reserved& record) {
+  if (!c_.redo.settle(offset_of(node))) return Outcome::io_error;
   alloc::Redo redo;
   Word word = 0;
   const Outcome owned = own_key(key, record, redo, word);
