@@ -47,7 +47,10 @@ inline constexpr std::uint64_t kImages = 1;
 inline constexpr std::uint64_t kKnownReadOnlyCompatible = kImages;
 // There is a Store: values of its tables name records (src/store).
 inline constexpr std::uint64_t kStore = 1;
-inline constexpr std::uint64_t kKnownIncompatible = kStore;
+// There may be late records in the redo lanes: who does not know them would apply them by lane, not
+// by age. Only while the pool is open, and after a crash.
+inline constexpr std::uint64_t kLateRecords = 2;
+inline constexpr std::uint64_t kKnownIncompatible = kStore | kLateRecords;
 
 struct Header {
   std::uint64_t magic;             // 0: written last, in one word

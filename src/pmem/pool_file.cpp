@@ -389,10 +389,14 @@ Result<void> PoolFile::mark_open() {
   if (read_only_) return {};
   header_.clean = 0;
   header_.ro_compatible |= kImages;  // before there are any
+  header_.incompatible &= ~kLateRecords;  // those of a crash are applied
+  // The same; RedoLog::late().
+  if (medium_->fences_wait()) header_.incompatible |= kLateRecords;
   header_.file_bytes = medium_->size();
-  // A second time, so that the other copy is mended and says the same.
-  if (!update_header(*medium_, header_) ||
-      (header_copy_damaged_ && !update_header(*medium_, header_))) {
+  // A second time, so that the other copy is mended and says the same: it counts where this one is
+  // damaged.
+  const bool both = header_copy_damaged_ || medium_->fences_wait();
+  if (!update_header(*medium_, header_) || (both && !update_header(*medium_, header_))) {
     return std::unexpected(write_back_failed());
   }
   return {};
@@ -411,6 +415,7 @@ Result<void> PoolFile::mark_store() {
 Result<void> PoolFile::mark_clean() {
   if (read_only_) return {};
   header_.clean = 1;
+  header_.incompatible &= ~kLateRecords;
   header_.file_bytes = medium_->size();
   if (medium_->failed() || !update_header(*medium_, header_)) {
     return std::unexpected(write_back_failed());

@@ -86,7 +86,7 @@ class Refused(DamageTest):
         self.refused(3, "format version 2, this program reads 1: use a newer release")
 
     def test_features_of_newer_releases(self):
-        for bit in (1, 17, 63):
+        for bit in (2, 17, 63):
             mask = struct.pack("<Q", 1 << bit)
             self.patch({INCOMPATIBLE: mask})
             self.refused(3, "features of a newer release")

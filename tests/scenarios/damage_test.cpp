@@ -171,7 +171,7 @@ TEST_F(Header, EveryByteOfBothCopiesFlipped) {
 TEST_F(Header, NewerAndForeign) {
   EXPECT_EQ(file_.refusal(with_headers(good_, [](auto& h) { h.version = 2; })),
             name(Code::newer_version));
-  EXPECT_EQ(file_.refusal(with_headers(good_, [](auto& h) { h.incompatible = 2; })),
+  EXPECT_EQ(file_.refusal(with_headers(good_, [](auto& h) { h.incompatible = 4; })),
             name(Code::newer_version));
   const auto writes = with_headers(good_, [](auto& h) { h.ro_compatible |= 2; });
   EXPECT_EQ(file_.refusal(writes), name(Code::newer_version));
@@ -188,6 +188,44 @@ TEST_F(Header, NewerAndForeign) {
     std::reverse(&swapped[at], &swapped[at] + 8);
   }
   EXPECT_EQ(file_.refusal(swapped), name(Code::other_endianness));
+}
+
+// Only programs that know late records may open what a crash leaves; a proper close leaves none.
+TEST_F(Header, LateRecords) {
+  const auto says = [&](pmem::Offset at) {
+    return (header_of(read_bytes(file_.path()), at).incompatible & pmem::kLateRecords) != 0;
+  };
+  const auto current_says = [&] {
+    const auto bytes = read_bytes(file_.path());
+    const bool a = header_of(bytes, pmem::kHeaderA).sequence >
+                   header_of(bytes, pmem::kHeaderB).sequence;
+    return says(a ? pmem::kHeaderA : pmem::kHeaderB);
+  };
+  write_bytes(file_.path(), good_);
+  EXPECT_FALSE(current_says());
+  auto pool = Pool::open(file_.path(), on_disk());
+  ASSERT_TRUE(pool) << pool.error().message;
+  EXPECT_TRUE(says(pmem::kHeaderA) && says(pmem::kHeaderB));
+  {
+    auto index = pool->index<std::uint64_t>("late", "pbtree");
+    ASSERT_TRUE(index);
+    for (std::uint64_t key = 1; key <= 50; ++key) ASSERT_EQ(index->insert(key, key), Outcome::done);
+  }
+  const auto crashed = read_bytes(file_.path());
+  ASSERT_TRUE(pool->close());
+  EXPECT_FALSE(current_says());
+  pool = Pool::open(file_.path(), on_disk());
+  ASSERT_TRUE(pool) << pool.error().message;
+  EXPECT_EQ(pool->info().replayed, 0U);
+  ASSERT_TRUE(pool->close());
+  // Where fences do not wait there are none: nor after the recovery of those that there were.
+  write_bytes(file_.path(), crashed);
+  EXPECT_TRUE(current_says());
+  pool = Pool::open(file_.path(), small_pool());
+  ASSERT_TRUE(pool) << pool.error().message;
+  EXPECT_GT(pool->info().replayed, 0U);
+  EXPECT_FALSE(current_says());
+  EXPECT_EQ(unsound(*pool), "");
 }
 
 TEST_F(Header, ImpossibleFrontier) {
