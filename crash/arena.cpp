@@ -367,23 +367,48 @@ void Arena::verify_begin() {
     u.verified = 0;
     return v.newest == u.open;
   });
-  torn_ = verified_.empty() ? 0 : choose(static_cast<std::uint32_t>(verified_.size() + 2));
-  const bool older = torn_ > verified_.size();  // whole again, as before all unsynced stores
-  for (std::size_t i = 0; i < verified_.size(); ++i) {
-    Undecided& u = levels_[active_].undecided[verified_[i].index];
+  const std::size_t n = verified_.size();
+  const auto open_of = [&](const Verified& v) -> Undecided& {
+    return levels_[active_].undecided[v.index];
+  };
+  const auto told =
+      std::ranges::find_if(verified_, [](const Verified& v) { return (v.newest & v.oldest) == 0; });
+  const auto first = static_cast<std::size_t>(told - verified_.begin());
+  const std::uint64_t between =
+      first == n ? 0 : open_of(*told).open & ~told->newest & ~told->oldest;
+  const std::size_t without = first < n && between == 0 ? 1 : 0;
+  const std::size_t torn_choices = n - without;
+  const std::size_t choices = torn_choices + (n - first) + 1;
+  const std::size_t pick = n == 0 ? 0 : choose(static_cast<std::uint32_t>(choices));
+  std::size_t newest_to = n;
+  std::size_t torn = n;
+  open_from_ = n;
+  if (pick < torn_choices) {
+    newest_to = torn = pick + (pick >= first ? without : 0);
+    open_from_ = torn + 1;
+  } else if (pick + 1 < choices) {
+    newest_to = first;
+    open_from_ = first + 1 + (pick - torn_choices);
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    const Verified& v = verified_[i];
+    Undecided& u = open_of(v);
     levels_[active_].undecided_of[u.unit] = 0;  // the reads of the checksum decide nothing of it
-    const std::uint64_t before = u.open;
-    if (older) u.open &= -u.open;
-    if (i == torn_) {
-      u.open &= ~verified_[i].newest;
-      // As it was before it may be whole, too: that is the last choice.
-      if ((u.open & ~verified_[i].oldest) != 0) u.open &= ~verified_[i].oldest;
+    if (i < newest_to) {
+      u.open &= v.newest;
+    } else if (i == torn) {
+      u.open = i == first ? between : u.open & ~v.newest;
+    } else if (i < open_from_) {
+      u.open &= v.oldest;
+    } else {
+      if (torn == n && i == open_from_) u.open &= ~v.oldest;
+      const std::uint64_t stays_open = u.open;
+      if ((u.open & v.newest) != 0) u.open &= v.newest;
       fill(u);
+      u.open = stays_open;
       continue;
     }
-    if (!older) u.open &= verified_[i].newest;
     fill(u);
-    if (i > torn_) u.open = before;
   }
 }
 
@@ -391,9 +416,9 @@ void Arena::verify_end(bool whole) {
   for (std::size_t i = 0; i < verified_.size(); ++i) {
     Undecided& u = levels_[active_].undecided[verified_[i].index];
     levels_[active_].undecided_of[u.unit] = verified_[i].index + 1;
-    if (i > torn_ && whole) {
-      u.open &= verified_[i].newest;
-    } else if (i > torn_) {
+    if (i >= open_from_) {
+      const std::uint64_t newest = u.open & verified_[i].newest;
+      if (whole) u.open = newest != 0 ? newest : u.open & -u.open;  // what was tried
       fill(u);
     }
     if (std::has_single_bit(u.open)) decided(u);

@@ -97,11 +97,13 @@ class Arena {
   }
 
   // --- Checksums (base::Verification) ---
-  // All images in which the named bytes are not the newest are one outcome: torn. Of n undecided
-  // units, the i-th choice is: those before i are newest, unit i is not (nor as it was before all
-  // unsynced stores, if it can be anything else: that may be whole, too), those after it stay open;
-  // then: all are newest; then: all are as they were before. It is assumed that no torn image fits
-  // the checksum; where one does, it is followed with everything but unit i newest.
+  // All images in which the named bytes are neither the newest nor as they were before all unsynced
+  // stores, which may be whole, too, are one outcome: torn. Of n undecided units, the i-th choice
+  // is: those before i are newest, unit i is not, those after it stay open. `first`, of which the
+  // oldest image is not the newest, is not the oldest there either. Then, with it and those before
+  // unit k the oldest, for each k behind it: unit k is not, those after it stay open; then: all are
+  // the oldest; at last: all are the newest. Each image belongs to one choice. It is assumed that
+  // no torn image fits the checksum; where one does, it is followed with what is open the newest.
   void verify_over(std::size_t at, std::size_t bytes);
   void verify_begin();
   void verify_end(bool whole);
@@ -239,7 +241,7 @@ class Arena {
   const std::uint32_t* undecided_now_ = nullptr;  // undecided_of of the active level
   std::size_t undecided_count_ = 0;               // of the active level
   std::vector<Verified> verified_;
-  std::size_t torn_ = 0;  // the one of verified_ that is not newest
+  std::size_t open_from_ = 0;  // of verified_: these stay open where it is torn
   bool recording_ = true;
   bool paths_are_given_ = false;
   std::size_t beyond_ = ~std::size_t{0};
