@@ -151,6 +151,18 @@ TEST(Pbtree, LateRecordsOfNodesThatSplitAndGo) {
   explore(ops);
 }
 
+// Late records of two trees by turns, in one slot's two lanes.
+TEST(Pbtree, LateRecordsOfTwoTrees) {
+  Ops ops;
+  each(ops, Do::insert, 2, kFull);
+  ops.push_back({Do::other_index, 0, 0});
+  for (std::uint64_t key = 0; key < kFull + 4; ++key) {
+    ops.push_back({Do::other_write, key * 7 % 32, key});
+    ops.push_back({key % 3 == 0 ? Do::remove : Do::upsert, 2 + key % (kFull - 2), key});
+  }
+  explore(ops, 1, 40, {Domain::memory, Domain::disk});
+}
+
 // P6 and A5 where the finish takes several records; the pivot, key 0, did not count before.
 TEST(Pbtree, SplitOfALargeNode) {
   constexpr std::uint64_t kEntries = 252;  // of 4 KiB, without the pivot

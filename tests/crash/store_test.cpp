@@ -557,6 +557,20 @@ TEST(Store, DroppedTables) {
   }
 }
 
+// L2 of the redo log: late records name the nodes of a table that goes; another table's split takes
+// these nodes next.
+TEST(Store, DroppedTableWithLateRecords) {
+  for (const int keys : {12, 13, 14}) {
+    Setting setting = strict();
+    setting.spec = "pbtree:node=256";
+    setting.most = 12;
+    std::vector<Step> steps = then(some("b", keys), some("a", 3));
+    steps.push_back(drop("a"));
+    explore(setting, then(steps, {put("b", "k00", "new"), put("b", "k01", "new")}),
+            {Domain::memory, Domain::disk});
+  }
+}
+
 // A10: batches that find no space for their records, or in the middle.
 TEST(Store, RefusedBatches) {
   for (const auto& [setting, keys, blocks] :
