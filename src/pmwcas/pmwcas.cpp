@@ -339,8 +339,11 @@ Word DescriptorPool::resolve(const Word* word, Word seen) const {
         sequence = look(&lane->install.sequence);
       }
     } else if (const DescriptorAt* const descriptor = descriptor_of(reference)) {
+      base::reached("reading: a reference");
       value = value_of(*descriptor, reference);
-      sequence = State{look(&descriptor->state)}.sequence();
+      // A free one has kept its sequence, but no decision: the word is rid of it.
+      const State after{look(&descriptor->state)};
+      if (after.status() != Status::free) sequence = after.sequence();
     }
     if (sequence == reference.sequence()) return value;
     const Word now = look(word);
@@ -481,6 +484,7 @@ DescriptorPool::Step DescriptorPool::install_all(const Operation& operation, Lan
     const Word wanted = operation.at(i).word();
     while (true) {
       if (!operation.is_undecided()) return Step::decided;
+      base::reached("W3: undecided");
       const Word now = look(word);
       if (now == wanted) break;
       if (now == operation.targets[i].expected) {
@@ -523,8 +527,15 @@ void DescriptorPool::decide(const Operation& operation, Status status) {
 bool DescriptorPool::place(const Operation& operation, std::size_t index, Lane& lane, bool owner) {
   const auto& target = operation.targets[index];
   if (!owner) base::reached("W3: a helper is about to install");
+  // Since the word was seen as expected: what the owner had placed there would stand there still.
+  // So he places each reference and each marker once.
+  if (owner && !operation.is_undecided()) {
+    base::reached("W3: decided meanwhile");
+    return true;
+  }
   if (owner && index == 0) {  // nobody knows of the operation yet: nobody can have decided it
     (void)swap(target.word, target.expected, operation.at(0).word());
+    base::reached("W3: a first word is placed");
     return true;
   }
   if (owner) {
@@ -582,11 +593,12 @@ void DescriptorPool::finish_install(Word* word, Word seen) {
 DescriptorPool::Step DescriptorPool::replace_decided(Word* word, Reference seen, const Lane& lane,
                                                      Reference& blocker) {
   const DescriptorAt* const descriptor = descriptor_of(seen);
-  // Before the state: then the field is the operation's own, if that is undecided.
+  // Before the state: then the field is the operation's own, if that is undecided and counts it.
   const Offset its = descriptor == nullptr ? 0 : look(&descriptor->words[seen.index()].at);
-  const bool undecided =
-      descriptor != nullptr && is_undecided(State{look(&descriptor->state)}, seen);
-  if (descriptor == nullptr || (undecided && its != medium_.offset_of(word))) {
+  const State state{descriptor == nullptr ? 0 : look(&descriptor->state)};
+  const bool undecided = is_undecided(state, seen);
+  const bool own = its == medium_.offset_of(word) && seen.index() < state.words();
+  if (descriptor == nullptr || (undecided && !own)) {
     // Damaged. Who is in the way of himself would help himself for ever.
     (void)swap(word, seen.word(), 0);
     return Step::decided;

@@ -132,6 +132,33 @@ TEST(PmwcasDamage, IsRefusedOrHarmless) {
   EXPECT_GT(used, 0U);
 }
 
+// What lies behind the words of a descriptor is of earlier operations: a reference that names it is
+// damage, not the operation that is under way there.
+TEST(PmwcasDamage, AReferenceBehindTheWords) {
+  Damaged made;
+  make(made);
+  unsigned slot = 0;
+  while (made.memory.word(made.table + slot * sizeof(Word)) != made.lane) ++slot;
+  const Memory damaged(pmem::kMinPoolBytes);
+  std::uint64_t used = 0;
+  for (unsigned which = 0; which < kDescriptors; ++which) {
+    const Offset descriptor =
+        made.lane + offsetof(LaneAt, descriptors) + which * sizeof(DescriptorAt);
+    const Word next = State{made.memory.word(descriptor)}.sequence() + 1;
+    for (unsigned index = 0; index < kMaxWords; ++index) {
+      for (std::size_t i = 0; i < kWords; ++i) {
+        const Offset word = made.words + i * sizeof(Word);
+        damaged.become(made.memory);
+        damaged.word(word) =
+            Reference(Reference::Kind::descriptor, slot, which, index, next).word();
+        damaged.word(descriptor + offsetof(DescriptorAt, words) + index * sizeof(WordEntry)) = word;
+        used += use(damaged) ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(used, 0U);
+}
+
 // Two slots that name one lane, or the table itself, would work on the same descriptors.
 TEST(PmwcasDamage, ALaneBelongsToOneSlot) {
   Damaged made;
