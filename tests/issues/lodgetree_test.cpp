@@ -1,9 +1,11 @@
 // Stories of src/trees/lodgetree.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <new>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -11,7 +13,9 @@
 #include "hooks.hpp"
 #include "pmem/format.hpp"
 #include "support.hpp"
+#include "trees/fingerprint_keys.hpp"
 #include "trees/lodgetree/layout.hpp"
+#include "trees/lodgetree/log.hpp"
 #include "trees/pool_state.hpp"
 
 namespace everleaf::test {
@@ -182,8 +186,11 @@ TEST(Lodgetree, RecordsOfALogNameNoMoreThanThePoolHas) {
     const pmem::Offset record = poked.records()[0].key & ((std::uint64_t{1} << 40) - 1);
     for (std::uint64_t i = 1; i < 1900; ++i) {
       lodge::Record& one = poked.records()[i];
-      one.key = record + 16 * i;
+      one.key = record + sizeof kLength * i;
       one.order = (lodge::first_order(poked.line()->session) + i) << 1;
+      const Bytes named(poked.medium.at<char>(one.key) + sizeof kLength, kLength);
+      one.sum = lodge::Log::sum_of(one, poked.medium.offset_of(&one),
+                                   tree::BytesKeys::named_hash(named));
     }
     PoolAccess::state(pool).abandon();
   }
@@ -191,6 +198,47 @@ TEST(Lodgetree, RecordsOfALogNameNoMoreThanThePoolHas) {
   const auto index = pool.index<Bytes>("index");
   ASSERT_FALSE(index);
   EXPECT_EQ(index.error().code, Code::corrupt) << index.error().message;
+}
+
+// The same limit counted what dead records named: other keys' bytes, with lengths as it came. So a
+// pool that was closed properly could not be opened any more.
+TEST(Lodgetree, DeadRecordsMayNameAnything) {
+  const Scratch scratch;
+  constexpr std::uint32_t kLength = 60000;
+  PoolOptions options = small_pool();
+  options.max_bytes = std::uint64_t{64} << 20;
+  const auto short_key = [](std::uint32_t n) {
+    std::string key(290, 'a');
+    std::memcpy(key.data(), &n, sizeof n);
+    return key;
+  };
+  const auto long_key = [&](std::uint32_t n) {
+    std::string key(48000, '\0');  // of lengths
+    for (std::size_t i = 0; i < key.size(); i += sizeof kLength) {
+      std::memcpy(&key[i], &kLength, sizeof kLength);
+    }
+    std::memcpy(key.data(), &n, sizeof n);
+    return key;
+  };
+  {
+    Pool pool = Pool::open(scratch / "pool", options).value();
+    auto index = pool.index<Bytes>("index", "lodgetree").value();
+    for (std::uint32_t n = 0; n < 6000; ++n) {
+      ASSERT_EQ(index.insert(short_key(n), n), Outcome::done);
+    }
+    for (std::uint32_t n = 0; n < 6000; ++n) {
+      ASSERT_EQ(index.remove(short_key(n)), Outcome::done);
+    }
+    for (std::uint32_t n = 0; n < 150; ++n) {
+      ASSERT_EQ(index.insert(long_key(n), n), Outcome::done);
+    }
+  }
+  Pool pool = Pool::open(scratch / "pool", options).value();
+  const auto index = pool.index<Bytes>("index");
+  ASSERT_TRUE(index) << index.error().message;
+  EXPECT_EQ(index->size(), 150U);
+  for (std::uint32_t n = 0; n < 150; ++n) EXPECT_EQ(index->find(long_key(n)).value, n);
+  EXPECT_EQ(unsound(pool), "");
 }
 
 // Without memory in the middle of an open, separators of the nodes that were there already leaked

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <utility>
 
 #include "base/parallel.hpp"
 #include "trees/lodgetree/tree.hpp"
@@ -23,7 +24,8 @@ std::unexpected<Error> failed() {
 constexpr std::size_t kRecordsOfThread = 4096;
 // Shorter records of keys are hashed again for each record of the log that names them.
 constexpr std::size_t kLongRecord = 256;
-// Times the pool that long ones may come to: a damaged log must not hash for ever.
+// Times the pool that the long ones of whole records may come to: a damaged log must not compare
+// for ever.
 constexpr std::uint64_t kMostOverlaps = 4;
 
 }  // namespace
@@ -100,12 +102,20 @@ template <class Keys>
 std::uint64_t LodgeTree<Keys>::named_hash(Word word, Hashes& hashes) const {
   const Key key = keys_.key_of(word);
   if (Keys::record_bytes(key) < kLongRecord) return Keys::named_hash(key);
-  const auto [known, is_new] = hashes.known.try_emplace(Keys::record_of(word), 0);
-  if (is_new) {
-    known->second = Keys::named_hash(key);
-    hashes.bytes += Keys::record_bytes(key);
-  }
-  return known->second;
+  const auto [known, is_new] = hashes.known.try_emplace(Keys::record_of(word));
+  if (is_new) known->second.hash = Keys::named_hash(key);
+  return known->second.hash;
+}
+
+// Of a whole record. Keys of whole records hardly overlap; those that torn ones name may, and do:
+// what a dead record names has another use by now.
+template <class Keys>
+bool LodgeTree<Keys>::within_bounds(Word word, Hashes& hashes) const {
+  const std::size_t bytes = Keys::record_bytes(keys_.key_of(word));
+  if (bytes < kLongRecord) return true;
+  bool& counted = hashes.known[Keys::record_of(word)].counted;
+  if (!std::exchange(counted, true)) hashes.bytes += bytes;
+  return hashes.bytes <= kMostOverlaps * c_.medium.size();
 }
 
 // A2: what is torn was not acknowledged; A13: what is of another session is not needed any more.
@@ -128,14 +138,12 @@ Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, bool& torn) {
       const Record& record = *c_.medium.template at<Record>(at);
       const Word order = pmem::load(&record.order);
       if (session_of(order >> 1) != session_ || order == 0) continue;
-      const bool whole = is_whole(record, at, pmem::load(&record.key), hashes);
-      // Records of keys do not overlap; a few of those that torn records name may.
-      if (hashes.bytes > kMostOverlaps * c_.medium.size()) {
-        return corrupt("overlapping keys in the log", at);
-      }
-      if (!whole) {
+      if (!is_whole(record, at, pmem::load(&record.key), hashes)) {
         torn = true;
         continue;
+      }
+      if (!within_bounds(pmem::load(&record.key), hashes)) {
+        return corrupt("overlapping keys in the log", at);
       }
       if (count_of(order >> 1) > kMaxCount) return corrupt("an impossible order", at);
       last_order_ = std::max(last_order_, order >> 1);
@@ -148,9 +156,22 @@ Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, bool& torn) {
   return {};
 }
 
+// Many records may name one long key, which is compared once then.
+template <class Keys>
+void LodgeTree<Keys>::last_of_each_record(std::vector<Found>& found) {
+  if constexpr (Keys::kRecords) {
+    std::ranges::sort(found, [](const Found& a, const Found& b) {
+      return std::pair(a.record.key, b.record.order) < std::pair(b.record.key, a.record.order);
+    });
+    const auto same = std::ranges::unique(found, {}, [](const Found& one) { return one.record.key; });
+    found.erase(same.begin(), same.end());
+  }
+}
+
 // F7: of each key the record of the highest order, if it is above the stamp of the key's leaf.
 template <class Keys>
 void LodgeTree<Keys>::choose(std::vector<Listed>& leaves, std::vector<Found>& found) const {
+  last_of_each_record(found);
   for (Found& one : found) {
     const Key key = keys_.key_of(one.record.key);
     const auto behind = std::upper_bound(

@@ -329,11 +329,17 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] bool wipe_dead(std::size_t chunks);
   [[nodiscard]] Outcome begin_session();
   struct Hashes {  // of long keys, by the offset of their records
-    std::unordered_map<Offset, std::uint64_t> known;
-    std::uint64_t bytes = 0;
+    struct Known {
+      std::uint64_t hash = 0;
+      bool counted = false;
+    };
+    std::unordered_map<Offset, Known> known;
+    std::uint64_t bytes = 0;  // of those that are counted
   };
   [[nodiscard]] bool is_whole(const Record& record, Offset at, Word key, Hashes& hashes) const;
   [[nodiscard]] std::uint64_t named_hash(Word word, Hashes& hashes) const;
+  [[nodiscard]] bool within_bounds(Word word, Hashes& hashes) const;
+  static void last_of_each_record(std::vector<Found>& found);
   void choose(std::vector<Listed>& leaves, std::vector<Found>& found) const;
   [[nodiscard]] bool claim_keys(const std::vector<Listed>& leaves, std::vector<Found>& found);
   void build(std::vector<Listed>& leaves);
