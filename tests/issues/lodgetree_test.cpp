@@ -105,6 +105,48 @@ TEST(Lodgetree, AFullPoolTakesUpdatesAndRemovals) {
   }
 }
 
+// The same with two partitions: the records that updates replaced were in the full chunk of a
+// thread that had gone. Nobody closed it, so its dead records were no holes.
+TEST(Lodgetree, AFullPoolTakesUpdatesOfWhatAnotherThreadWrote) {
+  constexpr const char* kSpec = "lodgetree:node=256:slots=8:log=256:chunks=5:partitions=2";
+  for (unsigned removals = 5; removals < 100; removals += 10) {
+    const Scratch scratch;
+    Map<std::uint64_t> map;
+    Pool pool = Pool::open(scratch / "pool", tight()).value();
+    auto index = pool.index<std::uint64_t>("index", kSpec).value();
+    std::uint64_t n = 0;
+    std::vector<std::uint64_t> keys;  // in the order of their insertions
+    const auto insert_until_refused = [&](unsigned times) {
+      while (times != 0) {
+        const std::uint64_t key = n++ * 7919 % 1'000'003;
+        const Outcome outcome = index.insert(key, n);
+        if (outcome == Outcome::done) {
+          keys.push_back(key);
+          map.emplace(key, n);
+        } else {
+          ASSERT_EQ(outcome, Outcome::out_of_space);
+          --times;
+        }
+      }
+    };
+    ASSERT_NO_FATAL_FAILURE(insert_until_refused(20));
+    std::thread([&] {
+      for (unsigned i = 0; i < removals; ++i) {
+        EXPECT_EQ(index.remove(keys.back()), Outcome::done) << removals;
+        map.erase(keys.back());
+        keys.pop_back();
+      }
+    }).join();
+    ASSERT_NO_FATAL_FAILURE(insert_until_refused(200));
+    for (std::size_t i = keys.size() - std::min<std::size_t>(keys.size(), 200); i < keys.size();
+         ++i) {
+      ASSERT_EQ(index.update(keys[i], ++map[keys[i]]), Outcome::done) << removals << ' ' << i;
+    }
+    EXPECT_EQ(difference<std::uint64_t>(index, map), "") << removals;
+    EXPECT_EQ(unsound(pool), "") << removals;
+  }
+}
+
 // A16: pairs went to a leaf, but not its word and stamp; more came, and then there was no space.
 // Their records and the others did not fit into a buffer at once, and to flush them all was to
 // split the leaf: the pool could not be opened for writing any more.
@@ -189,8 +231,8 @@ TEST(Lodgetree, RecordsOfALogNameNoMoreThanThePoolHas) {
       one.key = record + sizeof kLength * i;
       one.order = (lodge::first_order(poked.line()->session) + i) << 1;
       const Bytes named(poked.medium.at<char>(one.key) + sizeof kLength, kLength);
-      one.sum = lodge::Log::sum_of(one, poked.medium.offset_of(&one),
-                                   tree::BytesKeys::named_hash(named));
+      one.sum =
+          lodge::Log::sum_of(one, poked.medium.offset_of(&one), tree::BytesKeys::named_hash(named));
     }
     PoolAccess::state(pool).abandon();
   }

@@ -72,7 +72,8 @@ Ref Log::append(unsigned slot, const Record& record, std::uint64_t key_hash) {
     const Ref ref = append_to(partitions_[(slot + i) % count_], record, key_hash, none);
     // Not under the mutex: its release would wait until the line is written back.
     if (ref != 0) medium_.flush(this->record(ref), sizeof(Record));  // P2
-    if (ref != 0 || !none) return ref;
+    if (ref != 0) return ref;
+    if (i == 0 && !none) return 0;  // room() closes it
   }
   return 0;
 }
@@ -85,28 +86,32 @@ Ref Log::append_to(Partition& to, const Record& record, std::uint64_t key_hash, 
 }
 
 Ref Log::append_to_hole(const Record& record, std::uint64_t key_hash, bool replaces) {
+  for (std::size_t i = 0; i < count_; ++i) close_full(partitions_[i]);
   const base::MutexGuard guard(mutex_);
-  const std::size_t spare = replaces ? 0 : 1;  // L5
-  std::size_t holes = 0;
-  for (const std::size_t number : closed_) {
-    holes += (*chunks_)[number].load(std::memory_order_relaxed)->dead.load();
-  }
-  if (holes <= spare) return 0;
+  unsigned spare = replaces ? 0 : 1;  // L5
   for (const std::size_t number : closed_) {
     Chunk& chunk = *(*chunks_)[number].load(std::memory_order_relaxed);
-    for (std::size_t i = 0; i < records_; ++i) {
-      const std::uint64_t bit = std::uint64_t{1} << i % kWordBits;
-      if ((chunk.dead_bits[i / kWordBits].load() & bit) == 0) continue;
+    for (std::size_t first = 0; first < records_; first += kWordBits) {
+      std::uint64_t holes = dead_from(chunk, first);
+      for (; holes != 0 && spare != 0; --spare) holes &= holes - 1;
+      if (holes == 0) continue;
       // Who killed it may not have counted that yet: for a moment there are fewer dead than there
       // are, never more, so nobody frees the chunk.
-      chunk.dead_bits[i / kWordBits].fetch_and(~bit);
+      chunk.dead_bits[first / kWordBits].fetch_and(~(holes & -holes));
       chunk.dead.fetch_sub(1);
-      const Ref ref = write(number, i, record, key_hash);
+      const std::size_t index = first + static_cast<std::size_t>(std::countr_zero(holes));
+      const Ref ref = write(number, index, record, key_hash);
       medium_.flush(this->record(ref), sizeof(Record));  // P6
       return ref;
     }
   }
   return 0;
+}
+
+std::uint64_t Log::dead_from(const Chunk& chunk, std::size_t first) const {
+  const std::uint64_t bits = chunk.dead_bits[first / kWordBits].load();
+  const std::size_t left = records_ - first;
+  return left >= kWordBits ? bits : bits & ((std::uint64_t{1} << left) - 1);
 }
 
 // P2, without the flush.
@@ -157,6 +162,13 @@ void Log::close(Partition& of) {
   }
 }
 
+void Log::close_full(Partition& of) {
+  const base::MutexGuard partition_guard(of.mutex);
+  if (of.current == nullptr || of.next + 1 < records_) return;
+  const base::MutexGuard guard(mutex_);
+  close(of);
+}
+
 std::size_t Log::next_place() const {
   const std::size_t count = chunk_count_.load(std::memory_order_acquire);
   return count < most_ ? count : kMaxChunks;
@@ -165,6 +177,7 @@ std::size_t Log::next_place() const {
 void Log::prepare(Offset at) {
   const std::size_t words = (records_ + kWordBits - 1) / kWordBits;
   prepared_ = std::make_unique<Chunk>(at, words);
+  for (std::size_t i = 0; i < words; ++i) prepared_->dead_bits[i] = ~std::uint64_t{0};
   prepared_->dead = static_cast<std::uint32_t>(records_);
 }
 
@@ -178,12 +191,7 @@ void Log::add() {
 
 bool Log::oldest(Closed& closed) {
   for (std::size_t i = 0; i <= count_; ++i) {
-    if (i != 0) {
-      Partition& other = partitions_[i - 1];
-      const base::MutexGuard partition_guard(other.mutex);
-      const base::MutexGuard guard(mutex_);
-      if (other.current != nullptr && other.next + 1 >= records_) close(other);
-    }
+    if (i != 0) close_full(partitions_[i - 1]);
     const base::MutexGuard guard(mutex_);
     if (closed_.empty()) continue;
     closed.chunk = closed_.front();
@@ -319,7 +327,10 @@ Log::Figures Log::figures() const {
   all.free = free_.size();
   for (std::size_t i = 0; i < all.chunks; ++i) {
     const Chunk& chunk = *(*chunks_)[i].load(std::memory_order_relaxed);
-    all.live += records_ - chunk.dead.load(std::memory_order_relaxed);
+    all.live += records_;
+    for (std::size_t first = 0; first < records_; first += kWordBits) {
+      all.live -= static_cast<std::size_t>(std::popcount(dead_from(chunk, first)));
+    }
   }
   all.live -= std::min(all.live, unwritten);
   all.dram_bytes = all.chunks * (sizeof(Chunk) + records_ / 8) + count_ * sizeof(Partition) +

@@ -14,7 +14,8 @@
 //       them; until then it keeps their records alive. settle() does the same for all slots.
 //   L5. The last record of a chunk is not written before the chunk is closed; from then on it is
 //       one of the holes, of which the last one is for records that replace others. So those
-//       always find one.
+//       always find one, whichever partition's chunk has what they replace: full ones are closed
+//       before holes are looked for.
 #pragma once
 
 #include <array>
@@ -60,8 +61,9 @@ class Log {
   void ready(unsigned slot);
   // Writes a record and starts its write-back; 0: this slot's partition has no room, call room().
   [[nodiscard]] Ref append(unsigned slot, const Record& record, std::uint64_t key_hash);
-  // The same without room: over a dead record of a closed chunk. One is left to those that
-  // `replace` a living record, which will die; they come one at a time (L5).
+  // The same without room: over a dead record of a closed chunk; full ones of all partitions are
+  // closed. One is left to those that `replace` a living record, which will die; they come one at a
+  // time (L5).
   [[nodiscard]] Ref append_to_hole(const Record& record, std::uint64_t key_hash, bool replaces);
   [[nodiscard]] static Word sum_of(const Record& record, Offset at, std::uint64_t key_hash);
   // Takes a free chunk; false: there is none, add() one or empty the oldest().
@@ -143,6 +145,9 @@ class Log {
   void close(Partition& of);  // its mutex and mutex_ held
   void kill(std::size_t chunk, std::size_t index);
   [[nodiscard]] bool is_free(std::size_t chunk) const;
+  // The dead ones of 64 records, from this one on.
+  [[nodiscard]] std::uint64_t dead_from(const Chunk& chunk, std::size_t first) const;
+  void close_full(Partition& of);
 
   pmem::Medium& medium_;
   const std::size_t records_;  // of a chunk

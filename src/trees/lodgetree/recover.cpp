@@ -163,7 +163,8 @@ void LodgeTree<Keys>::last_of_each_record(std::vector<Found>& found) {
     std::ranges::sort(found, [](const Found& a, const Found& b) {
       return std::pair(a.record.key, b.record.order) < std::pair(b.record.key, a.record.order);
     });
-    const auto same = std::ranges::unique(found, {}, [](const Found& one) { return one.record.key; });
+    const auto same =
+        std::ranges::unique(found, {}, [](const Found& one) { return one.record.key; });
     found.erase(same.begin(), same.end());
   }
 }

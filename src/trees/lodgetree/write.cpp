@@ -1,6 +1,7 @@
 // Insert, update, upsert and remove: a record in the log and a pair in the buffer (P2), folded with
 // what a full buffer writes to its leaves (P3); without space, the leaf itself (P6).
 #include <new>
+#include <utility>
 
 #include "trees/lodgetree/tree.hpp"
 
@@ -18,6 +19,7 @@ Outcome LodgeTree<Keys>::write(Key key, std::uint64_t value, Write what) {
     KeyRecord record(space_);
     bool tried = false;
     bool direct = false;
+    bool emptied = false;  // as far as it went
     while (true) {
       Attempt is = direct ? attempt_in_place(key, value, what, record)
                           : attempt(key, value, what, record, false);
@@ -35,7 +37,9 @@ Outcome LodgeTree<Keys>::write(Key key, std::uint64_t value, Write what) {
         outcome = log_room(base::thread_slot());
       }
       if (outcome == Outcome::done) continue;
-      if (outcome != Outcome::out_of_space || direct) return outcome;
+      if (outcome != Outcome::out_of_space) return outcome;
+      const bool made_holes = is.next == Next::log && !std::exchange(emptied, true);
+      if (direct && !made_holes) return outcome;
       direct = true;
     }
   } catch (const std::bad_alloc&) {
