@@ -388,7 +388,7 @@ void PoolFile::take_huge_pages(std::uint64_t from, std::uint64_t to) {
 Result<void> PoolFile::mark_open() {
   if (read_only_) return {};
   header_.clean = 0;
-  header_.ro_compatible |= kImages;  // before there are any
+  header_.ro_compatible |= kImages;       // before there are any
   header_.incompatible &= ~kLateRecords;  // those of a crash are applied
   // The same; RedoLog::late().
   if (medium_->fences_wait()) header_.incompatible |= kLateRecords;

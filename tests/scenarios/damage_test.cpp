@@ -197,8 +197,8 @@ TEST_F(Header, LateRecords) {
   };
   const auto current_says = [&] {
     const auto bytes = read_bytes(file_.path());
-    const bool a = header_of(bytes, pmem::kHeaderA).sequence >
-                   header_of(bytes, pmem::kHeaderB).sequence;
+    const bool a =
+        header_of(bytes, pmem::kHeaderA).sequence > header_of(bytes, pmem::kHeaderB).sequence;
     return says(a ? pmem::kHeaderA : pmem::kHeaderB);
   };
   write_bytes(file_.path(), good_);
