@@ -183,10 +183,12 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const Leaf
     if (!reserve.ok()) return answer(Outcome::out_of_space);
     // Nobody else has reserved since the search: it has seen every entry before ours, and which of
     // them may turn into our key. Whatever a crash has left of a reservation here counts for
-    // nothing (A1).
+    // nothing (A1). Bytes of its record that look like an entry go with the leaf: a fresh one has
+    // zeros.
     const Meta before{words_->read(leaf.meta(position))};
     if (before.visible()) {
-      return status(leaf).word == s.word ? answer(Outcome::corrupt) : again();
+      base::reached("A1: a record's bytes");
+      return status(leaf).word == s.word ? retried(restructure(path, false)) : again();
     }
     reserve.add_word(leaf.meta(position), before.word, reserved.word);
     reserve.add_word(leaf.status(), s.word, now.word);
