@@ -47,5 +47,73 @@ TEST(BzTree, BlockThatIsNotAligned) {
   EXPECT_EQ(index.insert(2, 2), Outcome::done);
 }
 
+// A crash took a reservation back and left the bytes of its record, where metadata grew later: a
+// letter there was taken for an entry, and the index for damaged for ever.
+TEST(BzTree, BytesOfALostRecord) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  ASSERT_EQ(index.insert(1, 1), Outcome::done);
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  const auto root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
+  auto* const leaf = medium.at<pmem::Word>(medium.at<tree::bztree::RootAt>(root)->child);
+  const std::uint32_t count = tree::bztree::Status{leaf[1]}.count();
+  leaf[2 + count] = 0x6162636465666768;
+  EXPECT_EQ(unsound(pool), "");
+  for (std::uint64_t i = 2; i < 10; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
+  EXPECT_EQ(index.stats().keys, 9U);
+  EXPECT_EQ(unsound(pool), "");
+}
+
+// Searches count the codes that are not above theirs, those behind the last separator, too.
+TEST(BzTree, CodeBehindTheLast) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree:page=256:free=96").value();
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  const auto root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
+  const auto node = [&] { return medium.at<tree::bztree::RootAt>(root)->child; };
+  const auto children = [&] {
+    return tree::bztree::Header::of(*medium.at<pmem::Word>(node())).count;
+  };
+  for (std::uint64_t i = 0; children() != 3; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
+  std::byte& code = *medium.at<std::byte>(node() + tree::bztree::kMetaAt + 2 * 2);
+  ASSERT_EQ(code, std::byte{0xFF});
+  code = std::byte{0};
+  EXPECT_NE(unsound(pool), "");
+  code = std::byte{0xFF};
+  EXPECT_EQ(unsound(pool), "");
+}
+
+// A removal looks for a sibling to merge with: a wild one ended the process.
+TEST(BzTree, WildSibling) {
+  for (const pmem::Word wild : {pmem::Word{1} << 61, pmem::Word{8}, pmem::kHeapAt + 1}) {
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<std::uint64_t>("index", "bztree:page=256:free=96").value();
+    for (std::uint64_t i = 0; i < 20; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
+    pmem::Medium& medium = PoolAccess::state(pool).medium();
+    const auto root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
+    const auto node = medium.at<tree::bztree::RootAt>(root)->child;
+    auto* const words = medium.at<pmem::Word>(node);
+    const std::uint32_t count = tree::bztree::Header::of(words[0]).count;
+    ASSERT_GE(count, 2U);
+    ASSERT_LE(count, 9U);
+    // Codes of two words, separators, children.
+    words[2 + 2 + (count - 1) + 1] = wild;
+    Outcome outcome = Outcome::done;
+    for (std::uint64_t i = 0; i < 20 && outcome != Outcome::corrupt; ++i) outcome = index.remove(i);
+    EXPECT_EQ(outcome, Outcome::corrupt);
+    EXPECT_NE(unsound(pool), "");
+  }
+}
+
+// A release that knows no layouts must not take the table for one of its own.
+TEST(BzTree, EarlierReleasesFindNoTable) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  ASSERT_EQ(index.insert(1, 1), Outcome::done);
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  const auto root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
+  EXPECT_EQ(medium.at<pmem::Word>(root)[3], 0U);
+}
+
 }  // namespace
 }  // namespace everleaf::test

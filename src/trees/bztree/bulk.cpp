@@ -37,9 +37,14 @@ Outcome BzTree<Keys>::bulk_load(std::span<const Entry<Key>> entries, double fill
 // Merges empty leaves that no removal has merged, until the root is one. not_empty: there are keys.
 template <class Keys>
 Outcome BzTree<Keys>::collapse() {
-  Out first;
-  Outcome outcome = scan(Key{}, std::nullopt, 1, first);
-  if (outcome == Outcome::done && !first.empty()) return Outcome::not_empty;
+  Outcome outcome = Outcome::done;
+  try {
+    Out first;
+    outcome = scan(Key{}, std::nullopt, 1, first);
+    if (outcome == Outcome::done && !first.empty()) return Outcome::not_empty;
+  } catch (const std::bad_alloc&) {
+    return Outcome::out_of_space;
+  }
   // Once along all leaves, and again: inner nodes of one child have siblings then that fit.
   for (bool changed = true; changed && outcome == Outcome::done;) {
     changed = false;
@@ -57,6 +62,7 @@ Outcome BzTree<Keys>::collapse_at(std::optional<Owned>& key, bool& changed) {
   const alloc::Grace::Pin pin(c_.grace);
   if (!pin.ok()) return Outcome::too_many_threads;
   try {
+    keep_spares();
     Path path;
     if (!descend(Keys::probe(*key), Aim::at, path)) return Outcome::corrupt;
     bool merged = path.depth != 0 && status(leaf(path.leaf)).frozen();  // A5

@@ -90,6 +90,9 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
   ++s.stats.inner_nodes;
   const InnerOf node = inner(at);
   if (!node.plausible()) return s.problem(at_node(at, "more children than fit"));
+  for (std::uint32_t i = node.separators(); i < node.code_places(); ++i) {
+    if (node.code(i) != InnerOf::kNoCode) s.problem(at_node(at, "a code belongs to no separator"));
+  }
   std::optional<Owned> left = low;
   for (std::uint32_t i = 0; i < node.header().count; ++i) {
     std::optional<Owned> right = high;

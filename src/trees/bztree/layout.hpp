@@ -17,8 +17,10 @@
 //   root    +0   status W as an inner node's
 //           +8   root node W
 //           +16  index epoch of the last session that reserved entries: odd, or 0
-//           +24  table of descriptors
+//           +24  zero: the table of descriptors of layouts up to 2, whose releases know no number of
+//                a layout, and refuse a pool without a table
 //           +32  number of this layout
+//           +40  table of descriptors
 #pragma once
 
 #include <cstddef>
@@ -38,15 +40,17 @@ inline constexpr std::uint32_t kMaxPageBytes = 4096;
 inline constexpr std::uint32_t kMinFreeBytes = 32;
 inline constexpr std::size_t kMetaAt = 16;  // of a leaf; the codes of an inner node
 inline constexpr unsigned kMaxHeight = 32;
-inline constexpr Word kLayout = 2;  // 0: before statuses had versions and separators codes
+// 0: before statuses had versions and separators codes; 2: before the table moved.
+inline constexpr Word kLayout = 3;
 
 struct RootAt {
   Word status;
   Word child;
   Word epoch;
-  Word table;
+  Word old_table;
   Word layout;
-  std::array<Word, 3> reserved;
+  Word table;
+  std::array<Word, 2> reserved;
 };
 static_assert(sizeof(RootAt) == pmem::kLine);
 

@@ -63,6 +63,7 @@ bool BzTree<Keys>::is_small(const Path& path, unsigned depth) const {
 template <class Keys>
 Outcome BzTree<Keys>::join(Offset left, const Sep& between, Offset right,
                            std::vector<Reserved>& fresh) {
+  if (!readable(left) || !readable(right)) return Outcome::corrupt;
   const InnerOf one = inner(left);
   if (one.header().level != inner(right).header().level) return Outcome::corrupt;
   if (one.header().level == 0) {

@@ -143,6 +143,7 @@ class Leaf : public Node {
  private:
   // Which of four entries may be visible with the hash: they are, or an operation is under way.
   [[nodiscard]] unsigned four_candidates(std::uint32_t i, __m128i wanted) const {
+    const base::Durable durable;  // values in words are (src/pmwcas, I1)
     const auto two = [this](std::uint32_t k) {
       return _mm_castsi128_ps(_mm_set_epi64x(static_cast<long long>(pmem::load(meta(k + 1))),
                                              static_cast<long long>(pmem::load(meta(k)))));
@@ -164,6 +165,7 @@ struct Separator {
 template <class Keys>
 class Inner : public Node {
  public:
+  static constexpr std::uint16_t kNoCode = 0xFFFF;  // behind the last, and the largest one
   using Node::Node;
   using Key = typename Keys::Key;
   using Probe = typename Keys::Probe;
@@ -171,6 +173,10 @@ class Inner : public Node {
   [[nodiscard]] std::uint32_t separators() const { return header_.count - 1; }
   [[nodiscard]] std::uint16_t code(std::uint32_t i) const {
     return static_cast<std::uint16_t>(code_word(i / kCodes) >> i % kCodes * 16);
+  }
+  // With those behind the last separator.
+  [[nodiscard]] std::uint32_t code_places() const {
+    return static_cast<std::uint32_t>((prefixes_at(separators()) - kMetaAt) / sizeof(kNoCode));
   }
   [[nodiscard]] Word prefix(std::uint32_t i) const {
     return pmem::load(word_at(prefixes_at(separators()) + i * sizeof(Word)));
@@ -187,7 +193,7 @@ class Inner : public Node {
   // The code of a prefix that is not below the first one. Codes keep the order; where they are
   // equal, prefixes may differ.
   [[nodiscard]] static std::uint16_t encode(Word prefix, Word first, std::uint32_t shift) {
-    return static_cast<std::uint16_t>(std::min<Word>((prefix - first) >> shift, 0xFFFF));
+    return static_cast<std::uint16_t>(std::min<Word>((prefix - first) >> shift, kNoCode));
   }
   [[nodiscard]] static std::uint32_t shift_of(Word first, Word last) {
     const auto width = static_cast<std::uint32_t>(std::bit_width(last - first));
@@ -272,7 +278,7 @@ class Inner : public Node {
     for (std::size_t i = 0; at < prefixes_at(all.size()); at += sizeof(Word)) {
       Word codes = 0;
       for (std::size_t k = 0; k < kCodes; ++k, ++i) {
-        const Word one = i < all.size() ? encode(all[i].prefix, first, shift) : Word{0xFFFF};
+        const Word one = i < all.size() ? encode(all[i].prefix, first, shift) : kNoCode;
         codes |= one << 16 * k;
       }
       put(at, codes);

@@ -54,7 +54,8 @@ Result<void> BzTree<Keys>::open() {
   if (const Word layout = pmem::load(&root()->layout); layout != kLayout) {
     return std::unexpected(Error{Code::newer_version,
                                  "its nodes have layout " + std::to_string(layout) +
-                                     ", this library knows " + std::to_string(kLayout) + " alone"});
+                                     ", this release knows " + std::to_string(kLayout) +
+                                     " alone: dump it with the release that wrote it"});
   }
   words_ = std::make_unique<Words>(c_.medium, c_.heap, c_.redo, c_.grace, root()->table);
   if (auto recovered = words_->recover(); !recovered) return recovered;  // A9
@@ -118,12 +119,9 @@ typename BzTree<Keys>::Walk BzTree<Keys>::step(const Probe& probe, Aim aim, Way&
                                                Pass pass) const {
   if (!possible(way.node)) return Walk::damaged;
   const InnerOf node = inner(way.node);
-  const Header& header = node.header();
-  if (header.level >= way.level || !c_.medium.contains(way.node, header.bytes))
-    return Walk::damaged;
-  way.level = header.level;
+  if (node.header().level >= way.level || !readable(way.node, node)) return Walk::damaged;
+  way.level = node.header().level;
   if (way.level == 0) return Walk::there;
-  if (!node.plausible()) return Walk::damaged;
   const std::uint32_t position = node.rank(keys_, probe, aim);
   pass(way.node, position);
   way.node = words_->read(node.child(position));

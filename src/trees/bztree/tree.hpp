@@ -114,6 +114,12 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] static Outcome outcome_of(Answer answer);
 
   [[nodiscard]] bool possible(Offset node) const;
+  // Of a possible one, whatever lies there: who reads it stays inside the pool.
+  [[nodiscard]] bool readable(Offset at, const InnerOf& node) const {
+    const Header& header = node.header();
+    return c_.medium.contains(at, header.bytes) && (header.level == 0 || node.plausible());
+  }
+  [[nodiscard]] bool readable(Offset at) const { return possible(at) && readable(at, inner(at)); }
   [[nodiscard]] LeafOf leaf(Offset at) const { return LeafOf(c_.medium.at(at)); }
   [[nodiscard]] InnerOf inner(Offset at) const { return InnerOf(c_.medium.at(at)); }
   [[nodiscard]] RootAt* root() const { return c_.medium.at<RootAt>(root_); }
