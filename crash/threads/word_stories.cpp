@@ -1,4 +1,7 @@
 // Threads that sleep at the worst places of src/pmwcas (its README: Helping, The decision).
+#include <algorithm>
+#include <iterator>
+
 #include "threads/words.hpp"
 
 namespace everleaf::crash {
@@ -15,10 +18,26 @@ constexpr const char* kUndecided = "W3: undecided";
 constexpr const char* kMeanwhile = "W3: decided meanwhile";
 constexpr const char* kReading = "reading: a reference";
 
+// Who looks at two words sleeps in between.
+std::vector<WordsStory> stories_of_late_looks() {
+  return {
+      // The owner looks late at the first word that he has placed: it is as before, all is over.
+      {"0,0,5/0:0>1+1:0>1/0:1>0,2:5>6",
+       {{0, kFirst}, {0, kUndecided}, {1, kEnd}, {0, kEnd}},
+       kMeanwhile},
+      // The same of his marker, which another one is about to complete.
+      {"0,0,5/0:0>1+1:0>1/1:1>0,2:5>6/1:+1",
+       {{0, kMarker}, {2, kMarker}, {0, kUndecided}, {1, kEnd}, {0, kTaken}, {2, kEnd}, {0, kEnd}},
+       kMeanwhile},
+      // A reader sleeps before he looks at the state, until the descriptor is free.
+      {"b,0,0/0:b+1:+1,2:+1/r1", {{0, kCall}, {1, kReading}, {0, kCall}, {1, kEnd}}, kReading},
+  };
+}
+
 }  // namespace
 
 std::vector<WordsStory> word_stories() {
-  return {
+  std::vector<WordsStory> all{
       // The owner sleeps behind his first word.
       {"0,0/0:+1+1:+1/0:+1+1:+1", {{0, kFirst}, {1, kEnd}}, kInstall},
       {"0,0/0:+1+1:+1/0:+1+1:+1",
@@ -79,21 +98,13 @@ std::vector<WordsStory> word_stories() {
         {0, kEnd},
         {3, kEnd}},
        "W6: an install stands there"},
-      // The owner looks late at the first word that he has placed: it is as before, all is over.
-      {"0,0,5/0:0>1+1:0>1/0:1>0,2:5>6",
-       {{0, kFirst}, {0, kUndecided}, {1, kEnd}, {0, kEnd}},
-       kMeanwhile},
-      // The same of his marker, which another one is about to complete.
-      {"0,0,5/0:0>1+1:0>1/1:1>0,2:5>6/1:+1",
-       {{0, kMarker}, {2, kMarker}, {0, kUndecided}, {1, kEnd}, {0, kTaken}, {2, kEnd}, {0, kEnd}},
-       kMeanwhile},
-      // A reader sleeps before he looks at the state, until the descriptor is free.
-      {"b,0,0/0:b+1:+1,2:+1/r1", {{0, kCall}, {1, kReading}, {0, kCall}, {1, kEnd}}, kReading},
       // One thread: a descriptor is used again, by an operation with other blocks.
       {"b,b,1/1:-,2:+1+0:b+1:b,1:b,2:+1+1:-,1:b+0:-,0:b", {{0, kEnd}}, {}},
       // A thread ends; what it flushed is made durable by who inherits its slot.
       {"b,0/0:-/1:+1,1:+1,1:+1", {{0, kEnd}, {1, kEnd}}, {}},
   };
+  std::ranges::move(stories_of_late_looks(), std::back_inserter(all));
+  return all;
 }
 
 WordsConfig config_of(const WordsStory& story, Domain domain) {

@@ -17,7 +17,8 @@
 //   root    +0   status W as an inner node's
 //           +8   root node W
 //           +16  index epoch of the last session that reserved entries: odd, or 0
-//           +24  zero: the table of descriptors of layouts up to 2, whose releases know no number of
+//           +24  zero: the table of descriptors of layouts up to 2, whose releases know no number
+//           of
 //                a layout, and refuse a pool without a table
 //           +32  number of this layout
 //           +40  table of descriptors

@@ -52,10 +52,10 @@ Result<void> BzTree<Keys>::open() {
     return std::unexpected(Error{Code::corrupt, "the root block is damaged"});
   }
   if (const Word layout = pmem::load(&root()->layout); layout != kLayout) {
-    return std::unexpected(Error{Code::newer_version,
-                                 "its nodes have layout " + std::to_string(layout) +
-                                     ", this release knows " + std::to_string(kLayout) +
-                                     " alone: dump it with the release that wrote it"});
+    return std::unexpected(
+        Error{Code::newer_version, "its nodes have layout " + std::to_string(layout) +
+                                       ", this release knows " + std::to_string(kLayout) +
+                                       " alone: dump it with the release that wrote it"});
   }
   words_ = std::make_unique<Words>(c_.medium, c_.heap, c_.redo, c_.grace, root()->table);
   if (auto recovered = words_->recover(); !recovered) return recovered;  // A9
