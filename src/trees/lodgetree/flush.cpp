@@ -185,7 +185,8 @@ bool LodgeTree<Keys>::commit(Node& node, Step& step, unsigned slot) {
   add(mine.flushed_leaves, step.count + (step.splits ? 1 : 0));
   add(mine.flushed_pairs, static_cast<unsigned>(std::popcount(step.pairs)));
   if (!step.at_once) return true;
-  if (!fence(slot)) return false;  // P4, P5
+  if (!fence(slot)) return false;       // P4, P5
+  if (!c_.read_only) log_.ready(slot);  // no living record names what is freed
   for (unsigned i = 0; i < step.freed_count; ++i) (void)grace_.retire(step.freed[i]);
   return true;
 }

@@ -441,8 +441,22 @@ Result<void> LodgeTree<Keys>::end_recovery(const std::vector<Share>& shares, boo
   return {};
 }
 
+// What a failed one stored is in the pool: the next open of this process trusts its stamps, so they
+// are made durable.
 template <class Keys>
 Result<void> LodgeTree<Keys>::open() {
+  Result<void> opened;
+  try {
+    opened = rebuild();
+  } catch (const std::bad_alloc&) {
+    opened = std::unexpected(Error{Code::out_of_space, "no memory for the inner nodes"});
+  }
+  if (!opened && !c_.read_only && !log_.settle()) return failed();
+  return opened;
+}
+
+template <class Keys>
+Result<void> LodgeTree<Keys>::rebuild() {
   const std::uint64_t started = base::now_ns();
   const Offset block = root_block();
   if (block < pmem::kHeapAt || block % pmem::kLine != 0 ||
@@ -452,31 +466,27 @@ Result<void> LodgeTree<Keys>::open() {
   session_ = pmem::load(&root()->session);
   if (session_ > kMaxSession) return corrupt("an impossible session", block);
   if (space_.open() != Outcome::done) return corrupt("impossible extents in the root block", block);
-  try {
-    std::vector<Listed> leaves;
-    std::vector<Found> found;
-    bool torn = false;
-    if (auto walked = walk(leaves); !walked) return walked;
-    if (auto read = read_log(found, torn); !read) return read;
-    const bool logged = !found.empty() || torn;
-    choose(leaves, found);
-    if (!claim_keys(leaves, found)) {
-      return corrupt("an impossible key in the log", block);
-    }
-    std::ranges::sort(found, {}, [](const Found& one) { return one.record.order; });
-    for (const Found& one : found) {
-      ++leaves[one.leaf].pairs;
-      log_.adopt(one.ref);
-    }
-    log_.opened();
-    replayed_ = found.size();
-    build(leaves);
-    auto shares = make_shares(leaves, found);
-    recover(shares);
-    if (auto ended = end_recovery(shares, logged && !c_.read_only); !ended) return ended;
-  } catch (const std::bad_alloc&) {
-    return std::unexpected(Error{Code::out_of_space, "no memory for the inner nodes"});
+  std::vector<Listed> leaves;
+  std::vector<Found> found;
+  bool torn = false;
+  if (auto walked = walk(leaves); !walked) return walked;
+  if (auto read = read_log(found, torn); !read) return read;
+  const bool logged = !found.empty() || torn;
+  choose(leaves, found);
+  if (!claim_keys(leaves, found)) {
+    return corrupt("an impossible key in the log", block);
   }
+  std::ranges::sort(found, {}, [](const Found& one) { return one.record.order; });
+  for (const Found& one : found) {
+    ++leaves[one.leaf].pairs;
+    log_.adopt(one.ref);
+  }
+  log_.opened();
+  replayed_ = found.size();
+  build(leaves);
+  auto shares = make_shares(leaves, found);
+  recover(shares);
+  if (auto ended = end_recovery(shares, logged && !c_.read_only); !ended) return ended;
   if (c_.medium.failed()) return failed();
   const Word first = std::max(first_order(session_ + (begun_ ? 0 : 1)), last_order_ + 1);
   for_each_node([first](Node& node, const Owned*) { node.sequence = first; });
@@ -487,13 +497,12 @@ Result<void> LodgeTree<Keys>::open() {
 // P12: the next open has nothing to replay.
 template <class Keys>
 bool LodgeTree<Keys>::closing() {
-  if (!c_.read_only && !c_.medium.failed()) {
-    try {
-      (void)flush_all();
-    } catch (const std::bad_alloc&) {  // then it has
-    }
+  if (c_.read_only || c_.medium.failed()) return true;
+  try {
+    (void)flush_all();
+  } catch (const std::bad_alloc&) {  // then it has
   }
-  return true;
+  return log_.settle();  // the next open trusts stamps
 }
 
 template class LodgeTree<U64Keys>;

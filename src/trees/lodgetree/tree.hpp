@@ -350,6 +350,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
                                                const std::vector<Found>& found) const;
   void recover(Share& share);
   void recover(std::vector<Share>& shares);
+  [[nodiscard]] Result<void> rebuild();
   [[nodiscard]] Result<void> end_recovery(const std::vector<Share>& shares, bool logged);
 
   // --- scan.cpp ---

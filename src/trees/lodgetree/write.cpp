@@ -213,7 +213,10 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::change_leaf(Node& node, const
   flush(here.base(), sizeof(LeafLine));
   if (!fence(op.slot)) return answer(Outcome::io_error);
   if constexpr (Keys::kRecords) {
-    if (op.removal) (void)grace_.retire(Keys::record_of(op.word));
+    if (op.removal) {
+      if (!log_.settle()) return answer(Outcome::io_error);  // no living record names it
+      (void)grace_.retire(Keys::record_of(op.word));
+    }
   }
   return tidied(node, op, op.removal);
 }
@@ -279,7 +282,9 @@ Outcome LodgeTree<Keys>::empty_chunk(const Log::Closed& closed) {
       Outcome outcome = is.outcome;
       if (is.next == Next::done && outcome == Outcome::done) ++i;
       if (is.next == Next::grow) outcome = more_space(is.bytes, tried);
-      if (outcome != Outcome::done) return outcome;
+      if (outcome != Outcome::done) {  // what it has made dead may be written over all the same
+        return log_.settle() ? outcome : Outcome::io_error;
+      }
     }
     if (!log_.settle()) return Outcome::io_error;
     if (!log_.is_empty(closed)) base::wait_a_little(round);  // for operations under way
