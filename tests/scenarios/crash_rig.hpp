@@ -245,10 +245,9 @@ class Rig {
     expected_.creating = true;
     what_ = "open";
     // Images of any words: what `disk` leaves. In `memory` trees may rely on more.
-    auto pool = PoolAccess::open(
-        path(),
-        {.mode = Mode::open, .domain = Domain::disk, .emulate = true, .max_bytes = kMostBytes},
-        shadow_.get());
+    PoolOptions in_words = on_disk();
+    in_words.mode = Mode::open;
+    auto pool = PoolAccess::open(path(), in_words, shadow_.get());
     ASSERT_TRUE(pool) << pool.error().message;
     expected_.headers = false;
     pool_.emplace(std::move(*pool));
