@@ -141,7 +141,9 @@ TEST(PmwcasCrash, AfterAFailedWriteBackTheNextRecoveryDecides) {
     Answer answer = Answer::succeeded;
     Values after = before;
     {
-      auto pool = WordsPool::create(file_in(path, Domain::disk), before, 1);
+      PoolOptions mapped = options_in(Domain::disk);
+      mapped.private_bytes = 0;  // msync can be made to fail
+      auto pool = WordsPool::create(pmem::PoolFile::open(path, mapped, nullptr), before, 1);
       ASSERT_TRUE(pool);
       (void)pool->words().allocate();
       durable = test::read_bytes(path);
