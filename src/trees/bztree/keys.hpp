@@ -59,7 +59,8 @@ class BytesKeys : public KeyRecords {
     return static_cast<std::uint32_t>(key.size());
   }
   static void copy_to(std::byte* to, Key key) {
-    if (!key.empty()) std::memcpy(to, key.data(), key.size());
+    // A damaged pool may name a key in what is free, where the copy goes.
+    if (!key.empty()) std::memmove(to, key.data(), key.size());
   }
   [[nodiscard]] static Key key_at(const std::byte* at, std::uint32_t bytes) {
     return {reinterpret_cast<const char*>(at), bytes};
