@@ -21,6 +21,11 @@ class LastWords {
     const int n = std::snprintf(text_.data() + size_, text_.size() - size_, format, args...);
     if (n > 0) size_ = std::min(size_ + static_cast<std::size_t>(n), text_.size() - 1);
   }
+  // Of a program of threads: what became of it, where, and the line so far that replays it.
+  void begin(const char* what, const pmem::Site& site, const char* line) noexcept {
+    add("FAILURE %s\nlast flush or fence at %s:%u\nreplay: everleaf crash --replay '%s", what,
+        source_name(site.file_name()), site.line(), line);
+  }
   void write() const noexcept {
     if (::write(STDOUT_FILENO, text_.data(), size_) < 0) return;
   }

@@ -266,9 +266,7 @@ class Concurrent final : Crasher {
 
   void dying(const char* what) noexcept override {
     LastWords words;
-    words.add("FAILURE %s\nlast flush or fence at %s:%u\nreplay: everleaf crash --replay '%s", what,
-              source_name(recorder_.last_site().file_name()), recorder_.last_site().line(),
-              line_.c_str());
+    words.begin(what, recorder_.last_site(), line_.c_str());
     add_switches(words, scheduler_.so_far());
     words.add("'\n");
     words.write();

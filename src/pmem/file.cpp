@@ -233,7 +233,7 @@ std::uint64_t memory_limit() {
     if (line.starts_with("0::")) {
       limit = std::min(
           limit, group_limit("/sys/fs/cgroup", line.substr(path), {"memory.max", "memory.high"}));
-    } else if (line.find(":memory:") != std::string::npos) {
+    } else if (line.find("memory") < path) {
       limit = std::min(limit, group_limit("/sys/fs/cgroup/memory", line.substr(path),
                                           {"memory.limit_in_bytes"}));
     }

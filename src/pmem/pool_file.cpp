@@ -315,11 +315,12 @@ std::unique_ptr<WriteBack> PoolFile::make_write_back(const PoolOptions& options)
   return std::make_unique<WriteBack>(file_.get(), mapping_.base(), most, budget);
 }
 
-// [from, to), where nobody has been, if everything before it is copies. Once refused, all that
-// follows is shared.
+// What of [from, to), where nobody has been, is none yet, if everything before it is copies. Once
+// refused, all that follows is shared.
 void PoolFile::extend_copies(std::uint64_t from, std::uint64_t to) {
   WriteBack* const write_back = medium_->write_back();
-  if (write_back == nullptr || write_back->bytes() != from) return;
+  if (write_back == nullptr || write_back->bytes() < from) return;
+  from = write_back->bytes();  // a growth that was killed is cut off, and its copies stay
   to = std::min(to, write_back->most()) / WriteBack::kPage * WriteBack::kPage;
   if (to <= from || !write_back->take(to - from) || !mapping_.copy(file_, from, to)) return;
   write_back->extend(to);

@@ -228,6 +228,7 @@ void PoolState::close_trees() {
 // A pool that is closed properly has no epoch that is not durable.
 Result<void> PoolState::finish() {
   finished_ = true;
+  bool durable = true;
   if (!epochs_ && !file_->read_only()) {
     for (auto& [name, open] : open_) (void)(open.u64 ? open.u64->closing() : open.bytes->closing());
   }
@@ -238,12 +239,9 @@ Result<void> PoolState::finish() {
     // Trees and their reclaimers go first: what those store after a step would be of an epoch that
     // nobody ends.
     open_.clear();
-    if (epochs_->sync() != Outcome::done) {
-      return std::unexpected(
-          Error{Code::io, "a write-back failed; the pool will be recovered when it is opened"});
-    }
+    durable = epochs_->sync() == Outcome::done;
   }
-  if (!redo_.settle_all()) {
+  if (!durable || !redo_.settle_all()) {
     return std::unexpected(
         Error{Code::io, "a write-back failed; the pool will be recovered when it is opened"});
   }

@@ -9,6 +9,13 @@
 namespace everleaf::test {
 namespace {
 
+// Of the only index of the pool.
+tree::bztree::RootAt& root_of(Pool& pool) {
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  const auto* const entry = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt);
+  return *medium.at<tree::bztree::RootAt>(entry->root);
+}
+
 // The root block's status is the one status that nobody freezes. A damaged one that was frozen sent
 // changes of structure to thaw the node above it, of which there is none.
 TEST(BzTree, FrozenRootBlockIsCorrupt) {
@@ -16,9 +23,7 @@ TEST(BzTree, FrozenRootBlockIsCorrupt) {
     Pool pool = Pool::anonymous().value();
     auto index = pool.index<std::uint64_t>("index", "bztree:page=256:free=96").value();
     for (std::uint64_t i = 0; i < keys; ++i) ASSERT_EQ(index.insert(i * 10, i), Outcome::done);
-    pmem::Medium& medium = PoolAccess::state(pool).medium();
-    const auto root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
-    auto& status = medium.at<tree::bztree::RootAt>(root)->status;
+    auto& status = root_of(pool).status;
     ASSERT_EQ(status & tree::bztree::kFrozen, 0U);
     status |= tree::bztree::kFrozen;
     EXPECT_NE(unsound(pool), "");
@@ -38,8 +43,7 @@ TEST(BzTree, BlockThatIsNotAligned) {
   auto index = pool.index<std::uint64_t>("index", "bztree").value();
   ASSERT_EQ(index.insert(1, 1), Outcome::done);
   pmem::Medium& medium = PoolAccess::state(pool).medium();
-  const auto root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
-  auto* const leaf = medium.at<pmem::Word>(medium.at<tree::bztree::RootAt>(root)->child);
+  auto* const leaf = medium.at<pmem::Word>(root_of(pool).child);
   leaf[1] += 5;  // the status
   EXPECT_EQ(index.insert(2, 2), Outcome::corrupt);
   EXPECT_NE(unsound(pool), "");
@@ -54,8 +58,7 @@ TEST(BzTree, BytesOfALostRecord) {
   auto index = pool.index<std::uint64_t>("index", "bztree").value();
   ASSERT_EQ(index.insert(1, 1), Outcome::done);
   pmem::Medium& medium = PoolAccess::state(pool).medium();
-  const auto root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
-  auto* const leaf = medium.at<pmem::Word>(medium.at<tree::bztree::RootAt>(root)->child);
+  auto* const leaf = medium.at<pmem::Word>(root_of(pool).child);
   const std::uint32_t count = tree::bztree::Status{leaf[1]}.count();
   leaf[2 + count] = 0x6162636465666768;
   EXPECT_EQ(unsound(pool), "");
@@ -69,8 +72,7 @@ TEST(BzTree, CodeBehindTheLast) {
   Pool pool = Pool::anonymous().value();
   auto index = pool.index<std::uint64_t>("index", "bztree:page=256:free=96").value();
   pmem::Medium& medium = PoolAccess::state(pool).medium();
-  const auto root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
-  const auto node = [&] { return medium.at<tree::bztree::RootAt>(root)->child; };
+  const auto node = [&] { return root_of(pool).child; };
   const auto children = [&] {
     return tree::bztree::Header::of(*medium.at<pmem::Word>(node())).count;
   };
@@ -90,8 +92,7 @@ TEST(BzTree, WildSibling) {
     auto index = pool.index<std::uint64_t>("index", "bztree:page=256:free=96").value();
     for (std::uint64_t i = 0; i < 20; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
     pmem::Medium& medium = PoolAccess::state(pool).medium();
-    const auto root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
-    const auto node = medium.at<tree::bztree::RootAt>(root)->child;
+    const auto node = root_of(pool).child;
     auto* const words = medium.at<pmem::Word>(node);
     const std::uint32_t count = tree::bztree::Header::of(words[0]).count;
     ASSERT_GE(count, 2U);
@@ -110,9 +111,7 @@ TEST(BzTree, EarlierReleasesFindNoTable) {
   Pool pool = Pool::anonymous().value();
   auto index = pool.index<std::uint64_t>("index", "bztree").value();
   ASSERT_EQ(index.insert(1, 1), Outcome::done);
-  pmem::Medium& medium = PoolAccess::state(pool).medium();
-  const auto root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
-  EXPECT_EQ(medium.at<pmem::Word>(root)[3], 0U);
+  EXPECT_EQ(reinterpret_cast<const pmem::Word*>(&root_of(pool))[3], 0U);
 }
 
 }  // namespace
