@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,10 +13,47 @@
 
 #include <everleaf/index.hpp>
 
+#include <emmintrin.h>
+
 namespace everleaf::tree {
 
 // Which leaf a way down leads to: the one for the probe, the one before it, or the last.
 enum class Aim : std::uint8_t { at, below, last };
+
+// How many numbers are below each of them, `most` at most, found eight at once by their distances
+// from the least one, shifted to 15 bits. False where two come to the same distance.
+template <std::size_t most>
+class Ranks {
+ public:
+  [[nodiscard]] bool count(std::span<const std::uint64_t> numbers) {
+    if (numbers.empty()) return true;
+    const std::size_t n = numbers.size();
+    const auto [least, greatest] = std::ranges::minmax(numbers);
+    const auto width = static_cast<unsigned>(std::bit_width(greatest - least));
+    const unsigned shift = width > 15 ? width - 15 : 0;
+    alignas(__m128i) std::array<std::uint16_t, kEights * 8> codes{};
+    for (std::size_t i = 0; i < n; ++i) {
+      codes[i] = static_cast<std::uint16_t>((numbers[i] - least) >> shift);
+    }
+    std::size_t sum = 0;
+    for (std::size_t first = 0; first < n; first += 8) {
+      const __m128i these = _mm_load_si128(reinterpret_cast<const __m128i*>(&codes[first]));
+      __m128i below = _mm_setzero_si128();
+      for (std::size_t k = 0; k < n; ++k) {
+        const __m128i other = _mm_set1_epi16(static_cast<short>(codes[k]));
+        below = _mm_sub_epi16(below, _mm_cmpgt_epi16(these, other));
+      }
+      _mm_store_si128(reinterpret_cast<__m128i*>(&ranks_[first]), below);
+      for (std::size_t i = first; i < std::min(first + 8, n); ++i) sum += ranks_[i];
+    }
+    return sum == n * (n - 1) / 2;  // less if some are equal
+  }
+  [[nodiscard]] std::size_t operator[](std::size_t i) const { return ranks_[i]; }
+
+ private:
+  static constexpr std::size_t kEights = (most + 7) / 8;
+  alignas(__m128i) std::array<std::uint16_t, kEights * 8> ranks_;
+};
 
 // Puts what was copied out of a leaf, `most` entries at most, in key order. False: a key record is
 // impossible.
@@ -30,6 +68,10 @@ template <std::size_t most, class Keys, class Item>
   std::array<std::uint64_t, most> order;
   bool sound = true;
   const auto put = [&](auto&& tie) {
+    if (Ranks<most> ranks; ranks.count(std::span(order).first(n))) {
+      for (std::size_t i = 0; i < n; ++i) entries[ranks[i]] = from[i];
+      return;
+    }
     for (std::size_t i = 0; i < n; ++i) {
       std::size_t rank = 0;
       for (std::size_t k = 0; k < n; ++k) rank += order[k] < order[i] ? 1 : 0;

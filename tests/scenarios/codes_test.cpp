@@ -1,15 +1,19 @@
 // Codes of separators against std::upper_bound: any spread of separators, the ends of the key
-// space, neighbours that have one code, edits in any place.
+// space, neighbours that have one code, edits in any place. And ranks of a leaf's entries against
+// std::sort.
 #include "trees/codes.hpp"
 
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
+
+#include "trees/scan.hpp"
 
 namespace everleaf::test {
 namespace {
@@ -97,6 +101,51 @@ TEST(Codes, AFullNodeOfNeighbours) {
     node.insert(i);
     EXPECT_TRUE(node.right_around());
   }
+}
+
+constexpr std::size_t kMostRanked = 122;
+
+// Whether each number was given its place; that none was is right only where it `may` be.
+bool ranked(std::vector<std::uint64_t> numbers, bool may_be_refused) {
+  tree::Ranks<kMostRanked> ranks;
+  if (!ranks.count(numbers)) return may_be_refused;
+  std::vector<std::uint64_t> placed(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) placed[ranks[i]] = numbers[i];
+  std::ranges::sort(numbers);
+  return placed == numbers;
+}
+
+TEST(Ranks, SortAnySpread) {
+  std::mt19937_64 random(11);
+  unsigned sorted = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    const std::size_t n = random() % (kMostRanked + 1);
+    const unsigned bits = 1 + static_cast<unsigned>(random() % 64);
+    const std::uint64_t base = bits == 64 ? 0 : random() >> 1;
+    std::vector<std::uint64_t> numbers(n);
+    for (auto& number : numbers) number = base + (random() >> (64 - bits) >> 1);
+    tree::Ranks<kMostRanked> ranks;
+    sorted += ranks.count(numbers) ? 1 : 0;
+    ASSERT_TRUE(ranked(numbers, true)) << round;
+  }
+  EXPECT_GT(sorted, 10'000U);
+}
+
+// Distances of up to 15 bits are told apart, whatever they are from: so are these.
+TEST(Ranks, AreFound) {
+  for (std::size_t n = 0; n <= kMostRanked; ++n) {
+    for (const std::uint64_t base : {std::uint64_t{0}, kTop - 32'767, std::uint64_t{1} << 63}) {
+      for (const std::uint64_t factor : {1U, 7U, 268U}) {
+        std::vector<std::uint64_t> numbers;
+        for (std::uint64_t i = 0; i < n; ++i) numbers.push_back(base + (i * 37 % n) * factor);
+        EXPECT_TRUE(ranked(numbers, n % 37 == 0)) << n << ' ' << base << ' ' << factor;
+      }
+    }
+  }
+  EXPECT_TRUE(ranked({0, kTop, kTop / 2}, false));
+  tree::Ranks<kMostRanked> ranks;
+  EXPECT_FALSE(ranks.count(std::vector<std::uint64_t>{5, 9, 5}));
+  EXPECT_FALSE(ranks.count(std::vector<std::uint64_t>{0, kTop, kTop - 1}));
 }
 
 }  // namespace

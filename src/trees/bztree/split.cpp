@@ -12,6 +12,20 @@ Word next_version(Word status) {
   return (status + 1) & (kFrozen - 1);
 }
 
+// By counting, as many as a page of the usual size has. False: they are as they were.
+template <class Item>
+bool sort_few(std::vector<Item>& items) {
+  constexpr std::size_t kFew = 64;
+  if (items.size() > kFew) return false;
+  std::array<std::uint64_t, kFew> keys;
+  std::ranges::transform(items, keys.begin(), &Item::key);
+  Ranks<kFew> ranks;
+  if (!ranks.count(std::span(keys).first(items.size()))) return false;
+  const std::vector<Item> from = items;
+  for (std::size_t i = 0; i < from.size(); ++i) items[ranks[i]] = from[i];
+  return true;
+}
+
 }  // namespace
 
 template <class Keys>
@@ -43,6 +57,10 @@ bool BzTree<Keys>::gather(const LeafOf& leaf, Status s, Items& items) const {
         {leaf.key(keys_, m), leaf.value_of(*words_, m), m, m.is_long() ? leaf.stored(m) : 0});
   }
   if (s.count() == leaf.header().count) sorted = items.size();
+  if (sorted == items.size()) return true;
+  if constexpr (!Keys::kInlineBytes) {
+    if (sort_few(items)) return true;
+  }
   const auto middle = items.begin() + static_cast<std::ptrdiff_t>(sorted);
   const auto less = [](const auto& a, const auto& b) { return a.key < b.key; };
   std::sort(middle, items.end(), less);
