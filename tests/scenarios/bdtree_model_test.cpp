@@ -40,7 +40,7 @@ Measured measure(std::uint64_t changes, std::uint64_t seed) {
   PoolOptions options;
   options.epoch_length = {};
   Pool pool = Pool::anonymous(options).value();
-  auto index = pool.index<std::uint64_t>("index", "bdtree").value();
+  auto index = pool.index<std::uint64_t>("index", "bdtree:node=512").value();  // the paper's leaf
   for (std::uint64_t n = 0; n < kN; n += 2) EXPECT_EQ(index.insert(n, n), Outcome::done);
   Random random(seed);
   Measured sum;

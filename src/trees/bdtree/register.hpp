@@ -10,10 +10,10 @@ namespace everleaf::tree::bdtree {
 extern const Factory kFactory;  // register.cpp
 
 inline constexpr std::array<OptionInfo, 1> kOptions{
-    {{"node", "512", "256, 512, 1024, 2048", "bytes of a leaf"}}};
+    {{"node", "1024", "256, 512, 1024, 2048", "bytes of a leaf"}}};
 
 inline constexpr std::array<std::string_view, 3> kTestSpecs{"bdtree", "bdtree:node=256",
-                                                            "bdtree:node=1024"};
+                                                            "bdtree:node=512"};
 
 inline constexpr Registration kRegistration{
     {"bdtree", "buffered: operations at memory speed, a crash costs at most two epochs",
