@@ -9,18 +9,28 @@
 #include <thread>
 #include <vector>
 
+#include <sched.h>
+
 #include "base/limits.hpp"
 
 namespace everleaf::base {
+
+// As many as there are processors for the calling thread (taskset, a container's share), within
+// bounds.
+inline std::size_t workers() {
+  cpu_set_t set;
+  const bool known = ::sched_getaffinity(0, sizeof set, &set) == 0;
+  const std::size_t cores =
+      known ? static_cast<std::size_t>(CPU_COUNT(&set)) : std::thread::hardware_concurrency();
+  return std::clamp<std::size_t>(cores, 1, kMostWorkers);
+}
 
 // part(begin, end) for pieces of [0, n) of at least `least`, one of them by the calling thread; the
 // rest by threads that end before this returns, or by the caller where the system gives none. What
 // a part throws is thrown again, when all have ended. How many pieces there were.
 template <class F>
 std::size_t in_parallel(std::size_t n, std::size_t least, F&& part) {
-  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-  const std::size_t pieces =
-      std::clamp<std::size_t>(n / least, 1, std::min<std::size_t>(cores, kMostWorkers));
+  const std::size_t pieces = std::clamp<std::size_t>(n / least, 1, workers());
   std::mutex mutex;
   std::exception_ptr failure;
   const auto run = [&](std::size_t piece) {

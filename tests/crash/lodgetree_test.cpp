@@ -257,6 +257,12 @@ TEST(LodgetreeSplit, Hotness) {
   EXPECT_EQ(ways_of(Heat{10, 50, 2}, SplitKind::reducing, 4), 2U);
   EXPECT_EQ(ways_of(Heat{10, 50, 4}, SplitKind::adding, 4), 4U);
   EXPECT_EQ(ways_of(Heat{10, 50, 3}, SplitKind::adding, 4), 4U);
+  // The age of the tree at a node's first split is no interval: the second one is not a burst.
+  const Heat once = Heat{}.after_split(100'000, 2);
+  EXPECT_EQ(kind_of(once, 140'000, 2), SplitKind::normal);
+  const Heat twice = once.after_split(140'000, 2);
+  EXPECT_EQ(kind_of(twice, 150'000, 2), SplitKind::adding);
+  EXPECT_EQ(kind_of(twice, 230'000, 2), SplitKind::reducing);
 }
 
 // The first thread for so many of its steps, then the second to its end.

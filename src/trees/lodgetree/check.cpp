@@ -160,6 +160,7 @@ Stats LodgeTree<Keys>::stats() const {
                 {"log_bytes", log.chunks * log_.chunk_bytes()},
                 {"log_records_live", log.live},
                 {"replayed", replayed_},
+                {"replay_shares", shares_},
                 {"rebuild_ns", rebuild_ns_}};
   return stats;
 }

@@ -185,8 +185,12 @@ bool LodgeTree<Keys>::commit(Node& node, Step& step, unsigned slot) {
   add(mine.flushed_leaves, step.count + (step.splits ? 1 : 0));
   add(mine.flushed_pairs, static_cast<unsigned>(std::popcount(step.pairs)));
   if (!step.at_once) return true;
-  if (!fence(slot)) return false;       // P4, P5
-  if (!c_.read_only) log_.ready(slot);  // no living record names what is freed
+  if (!fence(slot)) return false;  // P4, P5
+  if (!c_.read_only) {
+    log_.ready(slot);
+    // No living record names what is freed: nor one that another thread flushed (F5).
+    if (step.freed_count != 0 && !log_.settle()) return false;
+  }
   for (unsigned i = 0; i < step.freed_count; ++i) (void)grace_.retire(step.freed[i]);
   return true;
 }

@@ -304,7 +304,11 @@ bool Log::settle() {
   const unsigned limit = base::slot_limit();
   for (unsigned slot = 0; slot < limit; ++slot) {
     Deferred* const one = deferred_[slot].load(std::memory_order_acquire);
-    if (one == nullptr) continue;
+    // In this order: what waits is ripe before it waits no more.
+    if (one == nullptr || (!one->waits.load(std::memory_order_acquire) &&
+                           !one->ripe.load(std::memory_order_acquire))) {
+      continue;
+    }
     const OwnerLock::Other guard(one->lock);
     if (one->waits.load(std::memory_order_acquire) && !fence(*one, pmem::Site::current())) {
       return false;

@@ -323,11 +323,9 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::replay(const Found& found, bo
 template <class Keys>
 std::vector<typename LodgeTree<Keys>::Share> LodgeTree<Keys>::make_shares(
     const std::vector<Listed>& leaves, const std::vector<Found>& found) const {
-  const std::size_t threads =
-      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, base::kMostWorkers);
   // Copies of leaves of a read-only pool are in one list.
   const std::size_t most =
-      c_.read_only ? 1 : std::min(threads, found.size() / kRecordsOfThread + 1);
+      c_.read_only ? 1 : std::min(base::workers(), found.size() / kRecordsOfThread + 1);
   std::vector<Share> shares(1);
   std::vector<std::size_t> share_of(leaves.size());
   std::size_t pairs = 0;
@@ -485,6 +483,7 @@ Result<void> LodgeTree<Keys>::rebuild() {
   replayed_ = found.size();
   build(leaves);
   auto shares = make_shares(leaves, found);
+  shares_ = shares.size();
   recover(shares);
   if (auto ended = end_recovery(shares, logged && !c_.read_only); !ended) return ended;
   if (c_.medium.failed()) return failed();

@@ -13,7 +13,7 @@ inline constexpr std::array<OptionInfo, 10> kOptions{
     {{"node", "512", "256, 512, 1024", "bytes of a leaf"},
      {"slots", "29", "6 to 63", "slots of a last-level node, for leaves and buffered pairs"},
      {"buffer", "64", "1 to 64", "most buffered pairs of a node; 1: no buffer"},
-     {"t_node", "2", "1 to 64", "most leaves that a flush goes to"},
+     {"t_node", "4", "1 to 64", "most leaves that a flush goes to"},
      {"t_split", "0", "2 to the slots of a leaf less 1; 0: less 2",
       "pairs in a leaf from which on it splits"},
      {"t", "2", "1 to 1000", "hotness from which on a node splits into more nodes or fewer"},

@@ -232,7 +232,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::divide(Key key) {
     }
   } const guard{{fresh.data(), ways - 1}};
   for (unsigned i = 0; i + 1 < ways; ++i) fresh[i] = make_node();
-  node.heat = {node.heat.at, now, ways};
+  node.heat = node.heat.after_split(now, ways);
   divide_node(path, node, {fresh.data(), ways - 1}, ways);
   node_splits_[static_cast<std::size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
   fresh.fill(nullptr);

@@ -11,14 +11,19 @@
 namespace everleaf::tree::lodgetree {
 
 struct Heat {
-  std::uint32_t before = 0;  // ps_counter; equal to `at` if the node never split
-  std::uint32_t at = 0;      // ls_counter
+  std::uint32_t before = 0;  // ps_counter; equal to `at` if the node has not split twice
+  std::uint32_t at = 0;      // ls_counter; 0 if it never did
   std::uint32_t ways = 2;    // M, of the last split
+
+  // The time before a node's first split is the tree's age, no interval of its own.
+  [[nodiscard]] constexpr Heat after_split(std::uint32_t now, std::uint32_t into) const {
+    return {at == 0 ? now : at, now, into};
+  }
 };
 
 enum class SplitKind : std::uint8_t { reducing, normal, adding };
 
-// A node that never split has no interval to compare with: a normal split.
+// A node that has not split twice has no interval to compare with: a normal split.
 [[nodiscard]] constexpr SplitKind kind_of(const Heat& heat, std::uint32_t now, std::uint64_t t) {
   if (heat.before == heat.at) return SplitKind::normal;
   const std::uint64_t last{heat.at - heat.before};

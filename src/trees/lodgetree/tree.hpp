@@ -385,6 +385,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   std::atomic<bool> begun_{false};  // the session is this tree's
   Word last_order_ = 0;             // that recovery met
   std::uint64_t replayed_ = 0;
+  std::uint64_t shares_ = 0;  // in which they were
   std::uint64_t rebuild_ns_ = 0;
   std::atomic<std::uint64_t> leaf_splits_{0};                // the clock of the multiple split, too
   std::array<std::atomic<std::uint64_t>, 3> node_splits_{};  // by SplitKind
