@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::size_t kWalkEntries = 1024;
 constexpr std::size_t kPageEntries = 256;
-constexpr std::size_t kFirstPageEntries = 8;
+constexpr std::size_t kFirstPageEntries = 16;
 constexpr std::size_t kPageBytes = std::size_t{1} << 20;  // of values, and one value more
+constexpr std::size_t kPrefetched = 256;                  // of a record
 
 }  // namespace
 
@@ -197,7 +198,13 @@ struct Page {
     const pmem::Medium& medium = state->medium();
     for (const auto& entry : scanned) {
       const Record record = Record::of(entry.value);
-      if (record.inside(medium)) __builtin_prefetch(medium.at(record.at));
+      if (!record.inside(medium)) continue;
+      // Of a long value the processor fetches the rest by itself.
+      const std::byte* const begin = medium.at(record.at);
+      const std::byte* const end = begin + std::min<std::size_t>(record.bytes(), kPrefetched);
+      for (const std::byte* line = begin; line < end; line += pmem::kLine) {
+        __builtin_prefetch(line);
+      }
     }
     for (auto& entry : scanned) {
       if (!inside(entry.key) || bytes.size() > kPageBytes) break;
