@@ -12,7 +12,7 @@
 namespace {
 
 constexpr std::size_t kGrain = 64;
-constexpr std::size_t kLists = 256;  // blocks of up to 16 KiB
+constexpr std::size_t kLists = 1025;  // blocks of up to 64 KiB
 
 struct alignas(std::max_align_t) Block {
   std::size_t list;  // kLists: malloc's
@@ -20,46 +20,71 @@ struct alignas(std::max_align_t) Block {
 };
 static_assert(sizeof(Block) == 16);
 
-thread_local std::array<Block*, kLists> g_free{};
+struct Lists {
+  std::array<Block*, kLists> free{};
+};
+thread_local Lists g_plain;
+thread_local Lists g_lines;  // objects that begin at a cache line
 
-void* make(std::size_t bytes) noexcept {
-  const std::size_t list = (bytes + sizeof(Block) - 1) / kGrain;
-  if (list >= kLists) {
-    auto* const block = static_cast<Block*>(std::malloc(bytes + sizeof(Block)));
-    if (block == nullptr) return nullptr;
-    block->list = kLists;
-    return block + 1;
-  }
-  Block* block = g_free[list];
-  if (block != nullptr) {
-    g_free[list] = block->next;
-    return block + 1;
-  }
-  block = static_cast<Block*>(std::malloc((list + 1) * kGrain));
-  if (block == nullptr) return nullptr;
+// A block of so many bytes and the Block before them.
+Block* fresh(std::size_t list, std::size_t bytes, bool line) noexcept {
+  std::byte* const memory = static_cast<std::byte*>(
+      line ? std::aligned_alloc(kGrain, (bytes + 2 * kGrain - 1) / kGrain * kGrain)
+           : std::malloc(bytes + sizeof(Block)));
+  if (memory == nullptr) return nullptr;
+  auto* const block = reinterpret_cast<Block*>(line ? memory + kGrain - sizeof(Block) : memory);
   block->list = list;
-  return block + 1;
+  return block;
 }
 
-void free_block(void* memory) noexcept {
+void* make(Lists& lists, std::size_t bytes, bool line) noexcept {
+  const std::size_t list = (bytes + sizeof(Block) - 1) / kGrain;
+  Block* block = nullptr;
+  if (list >= kLists) {
+    block = fresh(kLists, bytes, line);
+  } else if (block = lists.free[list]; block != nullptr) {
+    lists.free[list] = block->next;
+  } else {
+    block = fresh(list, (list + 1) * kGrain - sizeof(Block), line);
+  }
+  return block == nullptr ? nullptr : block + 1;
+}
+
+void free_block(Lists& lists, void* memory, bool line) noexcept {
   if (memory == nullptr) return;
   Block* const block = static_cast<Block*>(memory) - 1;
-  if (block->list == kLists) return std::free(block);
-  if (block == g_free[block->list]) std::abort();  // freed twice
-  block->next = g_free[block->list];
-  g_free[block->list] = block;
+  if (block->list == kLists) {
+    return std::free(line ? static_cast<void*>(static_cast<std::byte*>(memory) - kGrain) : block);
+  }
+  if (block == lists.free[block->list]) std::abort();  // freed twice
+  block->next = lists.free[block->list];
+  lists.free[block->list] = block;
 }
 
 }  // namespace
 
 void* operator new(std::size_t bytes) {
-  void* const memory = make(bytes);
+  void* const memory = make(g_plain, bytes, false);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 void operator delete(void* memory) noexcept {
-  free_block(memory);
+  free_block(g_plain, memory, false);
 }
 void operator delete(void* memory, std::size_t) noexcept {
-  free_block(memory);
+  free_block(g_plain, memory, false);
+}
+
+// No object of the library asks for more than a line.
+void* operator new(std::size_t bytes, std::align_val_t align) {
+  void* const memory =
+      static_cast<std::size_t>(align) > kGrain ? nullptr : make(g_lines, bytes, true);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  free_block(g_lines, memory, true);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  free_block(g_lines, memory, true);
 }

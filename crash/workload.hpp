@@ -96,6 +96,7 @@ class Prefixes {
   }
   // Everything so far survives.
   void synced() {
+    met_.clear();
     base_ = now_;
     log_.clear();
     sums_.erase(sums_.begin(), sums_.end() - 1);
@@ -105,20 +106,32 @@ class Prefixes {
   void ticked() {
     durable_ = in_flight_;
     in_flight_ = log_.size();
+    met_.erase(met_.begin(), met_.lower_bound(durable_));
   }
   // The clock made so many steps that everything up to the n-th change is durable.
-  void waited(std::size_t n) { durable_ = in_flight_ = n; }
+  void waited(std::size_t n) {
+    durable_ = in_flight_ = n;
+    met_.erase(met_.begin(), met_.lower_bound(n));
+  }
   [[nodiscard]] std::size_t changes() const { return log_.size(); }
   // What the clock is doing: it stands `still`, makes one `step`, or any number of `steps` before
   // or after the newest change; or `any` number of them anywhere between the changes.
   enum class Clock : std::uint8_t { still, step, steps, any };
   [[nodiscard]] bool allows(const Entries& found, Clock clock, Others others = {}) const {
+    const auto possible = [&](std::size_t n) {
+      return n >= durable_ && (clock == Clock::any || n == durable_ ||
+                               (clock != Clock::still && n == in_flight_) ||
+                               (clock == Clock::steps && n + 2 >= sums_.size()));
+    };
+    for (const auto& [n, state] : met_) {
+      if (possible(n) && state.first == found && std::ranges::equal(state.others, others))
+        return true;
+    }
     const std::uint64_t wanted = sum(found, others);
     for (std::size_t n = durable_; n < sums_.size(); ++n) {
-      const bool possible = clock == Clock::any || n == durable_ ||
-                            (clock != Clock::still && n == in_flight_) ||
-                            (clock == Clock::steps && n + 2 >= sums_.size());
-      if (possible && sums_[n] == wanted && equals(n, found, others)) return true;
+      if (!possible(n) || sums_[n] != wanted || !equals(n, found, others)) continue;
+      met_.insert_or_assign(n, Met{found, {others.begin(), others.end()}});
+      return true;
     }
     return false;
   }
@@ -169,6 +182,12 @@ class Prefixes {
   std::vector<std::uint64_t> sums_{0};  // after each prefix of log_
   std::size_t durable_ = 0;             // prefixes: at the end of the durable epoch,
   std::size_t in_flight_ = 0;           // and of the one in flight
+  struct Met {
+    Entries first;
+    std::vector<Entries> others;
+  };
+  // Of prefixes that were found: most crashes come to the same few.
+  mutable std::map<std::size_t, Met> met_;
 };
 
 class Random {  // splitmix64

@@ -290,16 +290,23 @@ Result<std::uint32_t> RedoLog::recover() {
   };
   std::uint32_t applied = 0;
   bool wiped = false;
-  // L3: {sequence number, lane}
-  std::array<std::pair<Word, std::size_t>, pmem::kLanes> order;
+  struct Held {
+    Word sequence;
+    std::size_t lane;
+    auto operator<=>(const Held&) const = default;
+  };
+  std::array<Held, pmem::kLanes> all;
+  std::size_t held = 0;
   for (std::size_t index = 0; index < pmem::kLanes; ++index) {
-    order[index] = {lane(index)[0] << (64 - kCountShift), index};
+    const Word* const words = lane(index);
+    if (words[0] == 0 && words[1] == 0) continue;
+    all[held++] = {words[0] << (64 - kCountShift), index};
   }
-  std::ranges::sort(order);
+  const auto order = std::span(all).first(held);
+  std::ranges::sort(order);  // L3
   for (const auto& [sequence, index] : order) {
     Word* const words = lane(index);
     const Word head = words[0];
-    if (head == 0 && words[1] == 0) continue;
     const std::size_t count = head >> kCountShift;
     const std::size_t fits = head != 0 && count <= Redo::kMax ? count : 0;
     const std::span entries(reinterpret_cast<const Redo::Entry*>(words + kEntriesWord), fits);

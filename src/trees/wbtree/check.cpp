@@ -27,25 +27,26 @@ struct WbTree<Keys>::Survey {
 // Order and bounds of one node's keys; its records. False: do not go on from here.
 template <class Keys>
 bool WbTree<Keys>::survey_keys(Survey& s, Offset offset, Node node, const Slots& slots) const {
+  Key previous{};
   for (unsigned i = 0; i < slots.count(); ++i) {
     const Word word = node.key(slots.at(i));
+    const Key key = keys_.key_of(word);
     if constexpr (Keys::kRecords) {
       const std::size_t bytes = c_.heap.allocated_bytes(Keys::record_of(word));
-      if (!keys_.readable(word) || bytes < Keys::record_bytes(keys_.key_of(word))) {
+      if (!keys_.readable(word) || bytes < Keys::record_bytes(key)) {
         s.problem(at_node(offset, "a key record is impossible or not allocated"));
         return false;
       }
       s.stats.pool_bytes += bytes;
       if (s.visit != nullptr) (*s.visit)(Keys::record_of(word), bytes);
-      if (!keys_.tag_matches(word, node.kind())) s.problem(at_node(offset, "a key's tag is wrong"));
+      if (!Keys::tag_matches(word, key, node.kind()))
+        s.problem(at_node(offset, "a key's tag is wrong"));
     }
-    const Key key = keys_.key_of(word);
-    if (i != 0 && !(keys_.key_of(node.key(slots.at(i - 1))) < key)) {
-      s.problem(at_node(offset, "keys are not ascending"));
-    }
+    if (i != 0 && !(previous < key)) s.problem(at_node(offset, "keys are not ascending"));
     if ((s.has_low && key < Key(s.low)) || (s.has_high && !(key < Key(s.high)))) {
       s.problem(at_node(offset, "a key lies outside the range that the parent gives"));
     }
+    previous = key;
   }
   return true;
 }

@@ -69,8 +69,8 @@ class BytesKeys : public KeyRecords {
   }
 
   // Whether a word's tag is that of its key, in a node of that kind.
-  [[nodiscard]] bool tag_matches(Word word, NodeKind kind) const {
-    return tag_of(word) == tag_for(key_of(word), kind);
+  [[nodiscard]] static bool tag_matches(Word word, Key key, NodeKind kind) {
+    return tag_of(word) == tag_for(key, kind);
   }
   // Fills a reserved block and starts its write-back; the key word for a node of that kind.
   Word write_record(Offset block, Key key, NodeKind kind) const {
