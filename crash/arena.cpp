@@ -193,7 +193,9 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
     const std::size_t size = std::min(end, (at / 8 + 1) * 8) - at;
     const auto unit = static_cast<std::uint32_t>(at >> shift_);
     if (model_.all_survive) {
-      put(unit, unit_at(active_, unit), active_ + 1);
+      const std::size_t word = at / 8 * 8;
+      for (std::size_t level = active_ + 1; level < levels_.size(); ++level)
+        copy_words(base(level) + word, base(active_) + word, 8);
     } else {
       add_event(unit, at & (model_.unit - 1), size, pc, thread, size == bytes);
     }

@@ -295,6 +295,8 @@ Row check(const Arguments& a, const std::string& spec, KeyType keys, const Deadl
       row.failures += compare(config, origin, row.compared_points);
     }
     if (a.record_only) break;
+    // Its comparison may have ended early.
+    if (a.exhaustive != 0 && is_late(until)) row.sum.complete = false;
   }
   return row;
 }
@@ -756,6 +758,51 @@ int run_counts(const Arguments& a) {
   return print_counts(counts);
 }
 
+// The options that each way to work listens to, beside the one that asks for it.
+std::vector<std::string_view> heeded(const Arguments& a) {
+  if (!a.replay.empty()) return {"--replay"};
+  if (a.planted) return {"--planted", "--budget", "--json"};
+  if (a.counts) return {"--counts", "--json"};
+  if (a.mutate) {
+    return {"--mutate", "--index", "--keys",   "--domain",         "--ops",  "--seed",
+            "--nested", "--most",  "--budget", "--processor-time", "--jobs", "--site",
+            "--json",   "--pmwcas"};
+  }
+  if (a.pmwcas) {
+    return {"--pmwcas", "--threads",        "--domain", "--seed", "--nested",
+            "--budget", "--processor-time", "--jobs",   "--json", "--program",
+            "--first"};
+  }
+  std::vector<std::string_view> all{"--index", "--keys", "--domain", "--threads", "--budget",
+                                    "--jobs",  "--json", "--first",  "--processor-time"};
+  const auto more = [&all](std::initializer_list<std::string_view> names) {
+    all.insert(all.end(), names);
+  };
+  if (a.threads > 1 || !a.program.empty()) {
+    more({"--seed", "--program"});
+    return all;
+  }
+  more({"--nested", "--most", "--eager", "--unordered"});
+  if (a.exhaustive != 0) {
+    more({"--exhaustive"});
+    return all;
+  }
+  more({"--ops", "--seed", "--record-only"});
+  return all;
+}
+
+// What was asked for and would not be done; empty: nothing.
+std::string in_vain(const CLI::App& app, const Arguments& a) {
+  const auto names = heeded(a);
+  for (const CLI::Option* const option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "--help" || std::ranges::find(names, name) != names.end())
+      continue;
+    return name + " has no meaning with the other options";
+  }
+  return {};
+}
+
 int run_program(int argc, char** argv) {
   CLI::App app("Crashes an index at every point and recovers every image that is left.",
                "everleaf-crash");
@@ -767,6 +814,10 @@ int run_program(int argc, char** argv) {
     const std::string spec = replays ? word_of(arguments.replay, "spec") : arguments.index;
     if (const std::string wrong = spec == "all" || spec.empty() ? std::string{} : complaint(spec);
         !wrong.empty()) {
+      fmt::print(stderr, "everleaf-crash: {}\n", wrong);
+      return kExitUsage;
+    }
+    if (const std::string wrong = in_vain(app, arguments); !wrong.empty()) {
       fmt::print(stderr, "everleaf-crash: {}\n", wrong);
       return kExitUsage;
     }

@@ -1,5 +1,7 @@
 #include "recorder.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstring>
 
@@ -95,9 +97,16 @@ std::string Recorder::depends() const {
 
 void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by) {
   if (gauge != nullptr) gauge->stored(at, bytes);
-  arena_.wrote(at, bytes, pc, by);
-  if (arena_.model().all_survive && arena_.crashable() && crasher != nullptr) {
-    crasher->crash_point();
+  if (!arena_.model().all_survive || !arena_.crashable() || crasher == nullptr)
+    return arena_.wrote(at, bytes, pc, by);
+  // A kill may leave a wide store or a copy half done: after each word, but not each of a long one.
+  constexpr std::size_t kEachWord = 8;
+  const std::size_t end = at + bytes;
+  for (std::size_t n = 1; at < end; ++n) {
+    const std::size_t next = std::min(end, (at / 8 + 1) * 8);
+    arena_.wrote(at, next - at, pc, by);
+    at = next;
+    if (n <= kEachWord || std::has_single_bit(n) || end - at <= 8) crasher->crash_point();
   }
 }
 

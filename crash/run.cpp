@@ -535,7 +535,8 @@ class Run final : Crasher {
     }
     arena_.leave();
     recorder_.switch_level();
-    recorder_.allow(~std::uint64_t{0});
+    // An outer recovery goes on, and must end, too.
+    recorder_.allow(level == 0 ? ~std::uint64_t{0} : kMostEvents1);
   }
 
   void execute_from(std::size_t level, std::vector<Choice>& path,
@@ -588,6 +589,7 @@ class Run final : Crasher {
     if (pool) live_[level] = &PoolAccess::state(*pool).medium();
     const Forget forget{live_[level]};
     if (stopped_) return;
+    if (pool) open_indexes(*pool);
     recorder_.settle();
     const bool crashing = arena_.recording() && report_.executions % config_.crash_on_every == 0;
     if (!crashing) arena_.record(false);
@@ -626,12 +628,24 @@ class Run final : Crasher {
     return false;
   }
 
+  // Some trees recover when they are opened (LodgeTree); what is wrong with them, judge() says.
+  // Buffered ones have been taken back by then, and scan_others() asks for them later.
+  void open_indexes(Pool& pool) const {
+    (void)pool.index<K>(kName, {});
+    for (std::size_t i = 0; i < others_before_.size() && !buffered_; ++i) {
+      if (others_before_[i].empty() && others_after_[i].empty()) continue;
+      (void)pool.index<K>(other_name(i), {});
+    }
+  }
+
   // Recovery of what recovery left.
   void open_again(std::size_t level) {
     auto again =
         PoolAccess::attach(arena_.base(level), bytes_[level], capacity_, options_, &recorder_);
     recorder_.settle();
     if (!again) return fail("second open: " + again.error().message);
+    open_indexes(*again);
+    recorder_.settle();
     // Closing it would write in what the first one has.
     PoolAccess::state(*again).abandon();
   }
@@ -764,9 +778,13 @@ class Run final : Crasher {
     // What the first of them mends, the others do not meet. A replay makes the same choices.
     std::ranges::rotate(numbers, numbers.begin() + arena_.picks() % 3);
     const auto kept =
-        crashing ? std::optional(std::tuple(before_, after_, pending_, loading_, creating_index_))
+        crashing ? std::optional(std::tuple(before_, after_, others_before_, others_after_, pending_,
+                                            loading_, creating_index_))
                  : std::nullopt;
-    if (crashing) loading_ = creating_index_ = false;
+    if (crashing) {
+      loading_ = creating_index_ = false;
+      others_before_ = others_after_ = others_scanned_;
+    }
     const auto prefixes = crashing && buffered_ ? std::optional(prefixes_) : std::nullopt;
     if (prefixes) prefixes_ = Prefixes<K>(scanned_, others_scanned_);
     const auto clock = std::tuple(going_on_, began_, epoch_at_crash_);
@@ -777,12 +795,21 @@ class Run final : Crasher {
       if (crashing && going_on_ != nullptr) began_ = going_on_->now();
       if (wrong.empty() && !stopped_) wrong = one_more(index, number, now, crashing);
     }
+    if (crashing && wrong.empty() && !stopped_) {
+      before_ = after_ = now;
+      pending_.reset();
+      if (going_on_ != nullptr) began_ = going_on_->now();
+      recorder_.settle();
+      crash_point();  // what the last of them acknowledged must survive, too
+    }
     const std::uint64_t nth = report_.executions / (crashing ? config_.crash_on_every : 1);
     const bool steps = buffered_ && (nth % 8 == 1 || !config_.replay.empty());
     if (steps && wrong.empty() && !stopped_) wrong = three_steps(pool, index, now, crashing);
     std::tie(going_on_, began_, epoch_at_crash_) = clock;
     if (prefixes) prefixes_ = *prefixes;
-    if (kept) std::tie(before_, after_, pending_, loading_, creating_index_) = *kept;
+    if (kept)
+      std::tie(before_, after_, others_before_, others_after_, pending_, loading_,
+               creating_index_) = *kept;
     return wrong;
   }
 

@@ -121,10 +121,39 @@ def default_runs(name, budget):
     yield [*every, "--ops", "100", "--nested", "1", "--domain", "disk"]
 
 
-def hunt(program, clean, name, run, budget):
+class Effort:
+    """What the runs of a bug did, as far as they lived to say so."""
+
+    def __init__(self):
+        self.sums = {"operations": 0, "crash_points": 0, "executions": 0}
+        self.run_seconds = 0.0
+        self.domains = set()
+
+    def add(self, arguments, path):
+        at = arguments.index("--domain") + 1 if "--domain" in arguments else 0
+        self.domains.add(arguments[at] if at else "memory")
+        try:
+            rows = json.loads(path.read_text())
+        except (OSError, ValueError):
+            return
+        for row in rows:
+            for name in self.sums:
+                self.sums[name] += row[name]
+            if row["executions_per_second"]:
+                self.run_seconds += row["executions"] / row["executions_per_second"]
+
+    def figures(self):
+        return {"domains": sorted(self.domains), **self.sums,
+                "run_seconds": round(self.run_seconds, 3)}
+
+
+def hunt(program, clean, name, run, budget, effort):
     """How the bug was found, or None."""
+    rows = program.parent / "rows.json"
     for arguments in [run + budget_of(budget)] if run else default_runs(name, budget):
-        code, output = crash_run(program, arguments, budget)
+        rows.unlink(missing_ok=True)
+        code, output = crash_run(program, [*arguments, "--json", str(rows)], budget)
+        effort.add(arguments, rows)
         if code in (2, 3):
             sys.exit(f"{name}: {' '.join(arguments)}\n{output}")
         if code == 0:
@@ -159,7 +188,15 @@ def write_json(path, bugs_of):
     rows = []
     for index, hunted in sorted(bugs_of.items()):
         caught = sum(1 for bug in hunted if bug["found"])
-        rows.append({"index": index, "keys": "both", "sites": len(hunted), "caught": caught,
+        done = {name: sum(bug[name] for bug in hunted)
+                for name in ("operations", "crash_points", "executions", "run_seconds")}
+        rows.append({"index": index, "keys": "both",
+                     "domain": ",".join(sorted({d for bug in hunted for d in bug["domains"]})),
+                     "operations": done["operations"], "crash_points": done["crash_points"],
+                     "executions": done["executions"],
+                     "executions_per_second":
+                         done["executions"] / done["run_seconds"] if done["run_seconds"] else 0,
+                     "sites": len(hunted), "caught": caught,
                      "justified": 0, "failures": len(hunted) - caught, "bugs": hunted})
     path.write_text(json.dumps(rows, indent=2) + "\n")
 
@@ -205,12 +242,13 @@ def hunt_all(arguments):
         if built.returncode != 0:
             sys.exit(f"{name}: does not build\n{built.stdout[-3000:]}")
         before = processor_seconds()
-        found = hunt(program, clean, name, run, arguments.budget)
+        effort = Effort()
+        found = hunt(program, clean, name, run, arguments.budget, effort)
         seconds = processor_seconds() - before
         patch(source, path, "--reverse")
         bugs_of.setdefault(index_of(path), []).append(
             {"bug": name, "story": story, "found": found, "processor_seconds": round(seconds, 1),
-             "budget": arguments.budget})
+             "budget": arguments.budget, **effort.figures()})
         print(f"{'found ' if found else 'MISSED'} {name:32} {seconds:6.1f} s  {found or story}",
               flush=True)
         if arguments.json:

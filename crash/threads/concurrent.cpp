@@ -18,6 +18,7 @@ constexpr std::uint64_t kMostPoints = 200'000;
 constexpr std::uint64_t kMostEvents = 20'000'000;
 constexpr const char* kName = "index";
 constexpr std::uint32_t kMostKeys = 64;
+constexpr std::uint64_t kAfterwards = 9000;  // values of what is written after a crash
 constexpr std::string_view kLetters = "iuprfst";  // in the order of Call::Kind
 
 std::uint64_t preloaded(std::uint32_t key) {
@@ -127,6 +128,7 @@ class Concurrent final : Crasher {
     {
       auto pool = PoolAccess::attach(arena_.base(1), bytes_, kCapacity, options_, &recorder_);
       if (pool) {
+        live_ = &PoolAccess::state(*pool).medium();
         trace = run_threads(*pool, policy);
         quiet_ = true;
         PoolAccess::state(*pool).abandon();
@@ -287,14 +289,46 @@ class Concurrent final : Crasher {
 
   void recover() {
     recorder_.allow(kMostEvents);
-    auto pool = PoolAccess::attach(arena_.base(2), bytes_, kCapacity, options_, &recorder_);
+    auto pool = PoolAccess::attach(arena_.base(2), live_->size(), kCapacity, options_, &recorder_);
     recorder_.settle();
     if (!pool) return fail("open: " + pool.error().message);
     auto index = pool->index<K>(kName, {});
     if (!index) return fail("index: " + index.error().message);
     judge(*pool, *index, "after a crash", strict_ ? 0 : pool->epochs().durable);
+    if (report_.failure.empty()) go_on(*pool, *index);
     recorder_.settle();
     PoolAccess::state(*pool).abandon();
+  }
+
+  // Writes where calls were cut short, and to the first key: a thread that has gone must not be
+  // waited for, and what it left must not stop anybody.
+  void go_on(Pool& pool, Index<K>& index) {
+    std::vector<std::uint32_t> keys;
+    for (const auto& of_thread : calls_) {
+      for (const Call& call : of_thread) {
+        const bool cut = call.returned == Call::kPending;
+        if ((cut || keys.empty()) && std::ranges::find(keys, call.key) == keys.end())
+          keys.push_back(call.key);
+      }
+    }
+    for (const std::uint32_t number : keys) {
+      const Owned key = make_key<K>(number);
+      const std::uint64_t value = kAfterwards + number;
+      const bool there = static_cast<bool>(index.find(key));
+      const Outcome outcome = there ? index.remove(key) : index.insert(key, value);
+      if (outcome == Outcome::out_of_space) continue;
+      const Lookup found = index.find(key);
+      if (outcome != Outcome::done || static_cast<bool>(found) == there ||
+          (!there && *found != value)) {
+        return fail(fmt::format("afterwards: {} of key {} answers '{}', or has no effect",
+                                there ? "remove" : "insert", number,
+                                everleaf::to_string(outcome)));
+      }
+    }
+    const auto report = pool.check();
+    if (!report) return fail("afterwards: check: " + report.error().message);
+    if (!report->problems.empty())
+      return fail("afterwards: check: " + report->problems.front());
   }
 
   // The content against every key's calls, and the structure. `durable`: 0, or the epoch to the end
@@ -383,7 +417,8 @@ class Concurrent final : Crasher {
   Signals signals_{this};
   Scheduler scheduler_;
   PoolOptions options_;
-  std::uint64_t bytes_ = pmem::kMinPoolBytes;
+  std::uint64_t bytes_ = pmem::kMinPoolBytes;  // before the threads
+  const pmem::Medium* live_ = nullptr;         // of the schedule; it may grow
   bool crashes_ = config_.crashes;
   bool quiet_ = true;
   std::uint64_t clock_ = 0;
