@@ -764,16 +764,14 @@ std::vector<std::string_view> heeded(const Arguments& a) {
   if (a.planted) return {"--planted", "--budget", "--json"};
   if (a.counts) return {"--counts", "--json"};
   if (a.mutate) {
-    return {"--mutate", "--index", "--keys",   "--domain",         "--ops",  "--seed",
-            "--nested", "--most",  "--budget", "--processor-time", "--jobs", "--site",
-            "--json",   "--pmwcas"};
+    return {"--mutate", "--index",  "--keys",           "--domain", "--ops",  "--seed", "--nested",
+            "--most",   "--budget", "--processor-time", "--jobs",   "--site", "--json", "--pmwcas"};
   }
   if (a.pmwcas) {
-    return {"--pmwcas", "--threads",        "--domain", "--seed", "--nested",
-            "--budget", "--processor-time", "--jobs",   "--json", "--program",
-            "--first"};
+    return {"--pmwcas",         "--threads", "--domain", "--seed",    "--nested", "--budget",
+            "--processor-time", "--jobs",    "--json",   "--program", "--first"};
   }
-  std::vector<std::string_view> all{"--index", "--keys", "--domain", "--threads", "--budget",
+  std::vector<std::string_view> all{"--index", "--keys", "--domain", "--threads",       "--budget",
                                     "--jobs",  "--json", "--first",  "--processor-time"};
   const auto more = [&all](std::initializer_list<std::string_view> names) {
     all.insert(all.end(), names);

@@ -777,10 +777,10 @@ class Run final : Crasher {
     std::array<std::uint64_t, 3> numbers{pivot, pivot + 1, pivot == 0 ? 2 : pivot - 1};
     // What the first of them mends, the others do not meet. A replay makes the same choices.
     std::ranges::rotate(numbers, numbers.begin() + arena_.picks() % 3);
-    const auto kept =
-        crashing ? std::optional(std::tuple(before_, after_, others_before_, others_after_, pending_,
-                                            loading_, creating_index_))
-                 : std::nullopt;
+    const auto kept = crashing
+                          ? std::optional(std::tuple(before_, after_, others_before_, others_after_,
+                                                     pending_, loading_, creating_index_))
+                          : std::nullopt;
     if (crashing) {
       loading_ = creating_index_ = false;
       others_before_ = others_after_ = others_scanned_;

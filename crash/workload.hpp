@@ -119,9 +119,9 @@ class Prefixes {
   enum class Clock : std::uint8_t { still, step, steps, any };
   [[nodiscard]] bool allows(const Entries& found, Clock clock, Others others = {}) const {
     const auto possible = [&](std::size_t n) {
-      return n >= durable_ && (clock == Clock::any || n == durable_ ||
-                               (clock != Clock::still && n == in_flight_) ||
-                               (clock == Clock::steps && n + 2 >= sums_.size()));
+      return n >= durable_ &&
+             (clock == Clock::any || n == durable_ || (clock != Clock::still && n == in_flight_) ||
+              (clock == Clock::steps && n + 2 >= sums_.size()));
     };
     for (const auto& [n, state] : met_) {
       if (possible(n) && state.first == found && std::ranges::equal(state.others, others))

@@ -18,7 +18,7 @@ constexpr std::uint64_t kMostPoints = 200'000;
 constexpr std::uint64_t kMostEvents = 20'000'000;
 constexpr const char* kName = "index";
 constexpr std::uint32_t kMostKeys = 64;
-constexpr std::uint64_t kAfterwards = 9000;  // values of what is written after a crash
+constexpr std::uint64_t kAfterwards = 9000;       // values of what is written after a crash
 constexpr std::string_view kLetters = "iuprfst";  // in the order of Call::Kind
 
 std::uint64_t preloaded(std::uint32_t key) {
@@ -321,14 +321,12 @@ class Concurrent final : Crasher {
       if (outcome != Outcome::done || static_cast<bool>(found) == there ||
           (!there && *found != value)) {
         return fail(fmt::format("afterwards: {} of key {} answers '{}', or has no effect",
-                                there ? "remove" : "insert", number,
-                                everleaf::to_string(outcome)));
+                                there ? "remove" : "insert", number, everleaf::to_string(outcome)));
       }
     }
     const auto report = pool.check();
     if (!report) return fail("afterwards: check: " + report.error().message);
-    if (!report->problems.empty())
-      return fail("afterwards: check: " + report->problems.front());
+    if (!report->problems.empty()) return fail("afterwards: check: " + report->problems.front());
   }
 
   // The content against every key's calls, and the structure. `durable`: 0, or the epoch to the end

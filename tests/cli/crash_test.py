@@ -21,10 +21,12 @@ class Crash(unittest.TestCase):
     def test_rows(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "rows.json"
-            for more in ([], ["--threads", 2, "--processor-time"], ["--exhaustive", 1],
-                         ["--domain", "disk", "--processor-time"]):
-                done = crash("--index", "wbtree:node=128", "--keys", "u64", "--ops", 20,
-                             "--budget", 2, "--most", 20, "--json", path, *more)
+            few = ["--ops", 20, "--most", 20]
+            for more in (few, ["--threads", 2, "--processor-time"],
+                         ["--exhaustive", 1, "--most", 20],
+                         [*few, "--domain", "disk", "--processor-time"]):
+                done = crash("--index", "wbtree:node=128", "--keys", "u64", "--budget", 2,
+                             "--json", path, *more)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 (row,) = json.loads(path.read_text())
                 self.assertEqual(row["index"], "wbtree:node=128")
@@ -53,6 +55,12 @@ class Crash(unittest.TestCase):
                                  (["--domain", "volatile"], "volatile"),
                                  (["--threads", "99"], "99"),
                                  (["--program", "1/x"], "--program"),
+                                 (["--threads", "2", "--unordered"], "--unordered has no meaning"),
+                                 (["--site", "heap"], "--site has no meaning"),
+                                 (["--pmwcas", "--index", "wbtree"], "--index has no meaning"),
+                                 (["--exhaustive", "2", "--ops", "9"], "--ops has no meaning"),
+                                 (["--replay", "nothing", "--ops", "9"], "--ops has no meaning"),
+                                 (["--counts", "--budget", "9"], "--budget has no meaning"),
                                  (["--nonsense"], "nonsense")):
             done = crash(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
@@ -60,7 +68,8 @@ class Crash(unittest.TestCase):
 
     def test_no_place_for_rows(self):
         for way in (["--index", "wbtree"], ["--mutate"], ["--planted"], ["--counts"], ["--pmwcas"]):
-            done = crash(*way, "--budget", 100, "--json", "/nonexistent/rows.json")
+            budget = [] if way == ["--counts"] else ["--budget", 100]
+            done = crash(*way, *budget, "--json", "/nonexistent/rows.json")
             self.assertEqual(done.returncode, 3, way)
             self.assertIn("cannot write", done.stderr)
             self.assertEqual(done.stdout, "", "nothing was done")

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "recorder.hpp"
+
 namespace everleaf::crash {
 namespace {
 
@@ -248,6 +250,38 @@ TEST(Arena, KnowsWhatOthersCanLose) {
   store(arena, 0, 1, 0);
   arena.unsynced(0, 8, 1, seen);
   EXPECT_EQ(seen.size(), 2U);
+}
+
+// A kill may come in the middle of a copy, after any of its words, and finds what was copied so
+// far.
+TEST(Recorder, ACopyIsHalfDoneWhereStoresSurvive) {
+  struct Kill final : Crasher {
+    explicit Kill(Arena& of) : arena(of) {}
+    void crash_point() override {
+      std::vector<std::uint64_t> words(4);
+      (void)after_a_crash(arena, [&] {
+        for (std::size_t i = 0; i < words.size(); ++i) words[i] = load(arena, 8 * i);
+      });
+      seen.push_back(words);
+    }
+    void escaped(const std::string& what) override { ADD_FAILURE() << what; }
+    Arena& arena;
+    std::vector<std::vector<std::uint64_t>> seen;
+  };
+  Arena arena(kBytes, 2, {.all_survive = true});
+  Recorder recorder(arena);
+  Kill kill(arena);
+  recorder.crasher = &kill;
+  recorder.before_store(4, 24);  // from the middle of a word to that of another
+  for (std::size_t i = 4; i < 28; ++i) arena.base(0)[i] = std::byte{1};
+  recorder.after_store(4, 24, nullptr);
+  constexpr std::uint64_t kHigh = 0x0101010100000000;
+  constexpr std::uint64_t kLow = 0x0000000001010101;
+  const std::vector<std::vector<std::uint64_t>> expected{{kHigh, 0, 0, 0},
+                                                         {kHigh, kHigh | kLow, 0, 0},
+                                                         {kHigh, kHigh | kLow, kHigh | kLow, 0},
+                                                         {kHigh, kHigh | kLow, kHigh | kLow, kLow}};
+  EXPECT_EQ(kill.seen, expected);
 }
 
 }  // namespace
