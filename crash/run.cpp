@@ -644,7 +644,8 @@ class Run final : Crasher {
         PoolAccess::attach(arena_.base(level), bytes_[level], capacity_, options_, &recorder_);
     recorder_.settle();
     if (!again) return fail("second open: " + again.error().message);
-    open_indexes(*again);
+    // Without space a tree may have to recover again, from the same log (LodgeTree).
+    if (!filled_ && capacity_ == kCapacity) open_indexes(*again);
     recorder_.settle();
     // Closing it would write in what the first one has.
     PoolAccess::state(*again).abandon();
