@@ -122,6 +122,41 @@ TEST(Pbtree, FencesOfEditsWithBytesKeys) {
   EXPECT_EQ(fences_of(pool, [&] { return index.update(key(4), 1); }), 1U);
 }
 
+// P1, P11: keys in their order, rising or falling. Nothing moves: an insertion stores a value and a
+// key, with one fence, but for the first one of each leaf.
+TEST(Pbtree, FencesAndStoresOfKeysInOrder) {
+  for (const bool rising : {true, false}) {
+    PoolOptions options;
+    options.domain = Domain::memory;
+    options.emulate = true;
+    Pool pool = Pool::anonymous(options).value();
+    auto index = pool.index<std::uint64_t>("index", "pbtree").value();
+    // The first leaf, whose pivot is key 0: all larger ones lie to its right.
+    constexpr std::uint64_t kFrom = 10'000;
+    constexpr std::uint64_t kFirst = 60;
+    for (std::uint64_t i = 1; i <= kFirst; ++i) {
+      ASSERT_EQ(index.insert(kFrom + i, i), Outcome::done);
+    }
+    constexpr std::uint64_t kKeys = 2000;
+    std::uint64_t new_leaves = 0;
+    const std::uint64_t at_first = pool.counters().fences;
+    for (std::uint64_t i = 0; i < kKeys; ++i) {
+      const Counters before = pool.counters();
+      const std::uint64_t key = rising ? kFrom + kFirst + 1 + i : kFrom - i;
+      ASSERT_EQ(index.insert(key, i), Outcome::done);
+      const Counters after = pool.counters();
+      if (after.heap_bytes_written != before.heap_bytes_written) {  // a redo record
+        ++new_leaves;
+        continue;
+      }
+      ASSERT_EQ(after.fences - before.fences, 1U) << "key " << key;
+      ASSERT_EQ(after.bytes_written - before.bytes_written, 16U) << "key " << key;
+    }
+    EXPECT_EQ(new_leaves + 1, index.stats().leaf_nodes);
+    EXPECT_LT(static_cast<double>(pool.counters().fences - at_first) / kKeys, 1.1);
+  }
+}
+
 // P1b, A4, L1 to L4 of the redo log: late records one after the other on the same leaf, on two
 // leaves by turns, then what is no late record on a leaf that one names, and splits and merges of
 // such leaves.
@@ -245,6 +280,45 @@ TEST(Pbtree, MergesAndBorrowing) {
   explore(ops);
 }
 
+// P8 and P9: the parent's entry of the right node goes out of a left region of two lines, by a late
+// record that names the parent and stores the left node's offset, which P9 then replaces.
+TEST(Pbtree, BorrowingUnderAFallingParent) {
+  constexpr std::uint64_t kLast = 8 * kFull;
+  Ops ops;
+  for (std::uint64_t key = kLast; key > 1; --key) ops.push_back({Do::insert, key, key});
+  // From the right: 12 keys (the pivot, key 0, waits), the second leaf, and the one that borrows.
+  const std::uint64_t first = kLast - (kFull - 1) - 2 * kFull + 1;
+  each(ops, Do::remove, first, first + kFull - 1);
+  auto figure = figures(ops);
+  EXPECT_EQ(figure.at("splits"), 0U);
+  EXPECT_EQ(figure.at("borrows"), 1U);
+  ops.pop_back();
+  EXPECT_EQ(figures(ops).at("borrows"), 0U);
+  ops.push_back({Do::remove, first + kFull - 2, 0});
+  Config config;
+  config.spec = kSpec;
+  config.ops = ops;
+  config.only_op = ops.size() - 1;
+  for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+    config.keys = keys;
+    explore_in({Domain::memory, Domain::disk}, config);
+  }
+}
+
+// P10: a late record names the empty leaf that a bulk load replaces. No late record follows; the
+// block is a leaf again as soon as space is asked for.
+TEST(Pbtree, BulkLoadIntoAnEmptiedTree) {
+  Ops ops;
+  each(ops, Do::insert, 3, 8);
+  ops.push_back({Do::insert, 2, 2});  // five entries move, over two lines
+  each(ops, Do::remove, 2, 8);
+  ops.push_back({Do::bulk_load, 1, 1});
+  each(ops, Do::insert, 2, 2 + kFull - 1);  // in their order: none moves
+  ops.push_back({Do::no_space, 2 + kFull, 1});
+  each(ops, Do::insert, 2 + kFull, 2 + kFull + 4);
+  explore(ops, 1, 60, {Domain::memory});
+}
+
 // A7, crashes of the writer after that.
 TEST(Pbtree, CrashesAfterACrashInAMerge) {
   Ops ops;
@@ -254,22 +328,27 @@ TEST(Pbtree, CrashesAfterACrashInAMerge) {
   explore(ops, 2, 3, {Domain::memory, Domain::disk});
 }
 
-// Schedules of small programs. A domain that keeps all stores: what is wrong is wrong without a
-// crash.
+// Schedules of small programs: what is wrong is wrong without a crash. Where stores stay and edits
+// are in place, and where fences wait and edits are late records.
 std::string found_in(const std::string& program, unsigned preemptions,
                      KeyType keys = KeyType::u64) {
   ConcurrentConfig config;
   config.spec = kSpec;
   config.keys = keys;
-  config.domain = Domain::process;
   config.program = *parse_program(program);
   config.preemptions = preemptions;
   config.random_runs = 0;
   config.crashes = false;
-  const ConcurrentReport report = run_concurrent(config);
-  EXPECT_TRUE(report.complete);
-  EXPECT_GT(report.schedules, 20U);
-  return report.failure.empty() ? "" : report.failure + ", switches " + to_string(report.switches);
+  for (const Domain domain : {Domain::process, Domain::memory}) {
+    config.domain = domain;
+    const ConcurrentReport report = run_concurrent(config);
+    EXPECT_TRUE(report.complete);
+    EXPECT_GT(report.schedules, 20U);
+    if (report.failure.empty()) continue;
+    return std::string(to_string(domain)) + ": " + report.failure + ", switches " +
+           to_string(report.switches);
+  }
+  return {};
 }
 
 // Even keys from 2 on.

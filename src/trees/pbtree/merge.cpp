@@ -19,6 +19,7 @@ struct PbTree<Keys>::Pair {
 template <class Keys>
 typename PbTree<Keys>::Balance PbTree<Keys>::find_pair(unsigned level, const Probe& probe,
                                                        Pair& pair) {
+  pair.parent.search = false;
   const Walk walk = descend(probe, level + 1, pair.parent);
   if (walk != Walk::there) return Balance::done;
   const NodeOf parent = at(pair.parent.node);

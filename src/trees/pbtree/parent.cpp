@@ -26,6 +26,7 @@ Outcome PbTree<Keys>::post(unsigned level, Key split_key) {
     if (!lock_of(child.node).unchanged(child.version)) continue;
     if (gone) return Outcome::done;
     Found parent;
+    parent.search = false;
     Outcome outcome = Outcome::done;
     switch (descend(probe, level + 1, parent)) {
       case Walk::corrupt:

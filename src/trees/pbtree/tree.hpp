@@ -80,7 +80,7 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
     Place place;         // of the probe, in a leaf
     Offset stray = 0;    // a node that was reached by its left sibling alone
     unsigned stray_level = 0;
-    bool search = true;  // steps sideways count as wrong child visits
+    bool search = true;  // for an operation's key: steps sideways count as wrong child visits
   };
 
   // --- tree.cpp: the way down ---
