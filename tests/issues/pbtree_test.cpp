@@ -13,13 +13,6 @@
 namespace everleaf::test {
 namespace {
 
-std::uint64_t figure(const Stats& stats, std::string_view name) {
-  for (const auto& [what, value] : stats.more) {
-    if (what == name) return value;
-  }
-  return 0;
-}
-
 // A6: two leaves were put before the first one, and the parent learned of the second one first (the
 // first time, space was out). The leaf that had been the first one got two entries then, and a
 // merge took one of them away: the smallest keys led to a node that was free.

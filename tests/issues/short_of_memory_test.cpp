@@ -22,14 +22,6 @@ PoolOptions by_hand() {
   return options;
 }
 
-std::uint64_t figure(const Stats& stats, std::string_view name) {
-  for (const auto& [what, value] : stats.more) {
-    if (name == what) return value;
-  }
-  ADD_FAILURE() << "no figure " << name;
-  return 0;
-}
-
 class ShortOfMemory : public EveryTree {};
 
 // Every operation and every step of the clock first fails at its first allocation, or its second,

@@ -39,9 +39,7 @@ void pass(const std::filesystem::path& path, std::uint64_t epochs) {
 }
 
 std::uint64_t restamped(const Stats& stats) {
-  const auto at = std::ranges::find(stats.more, "words_restamped",
-                                    [](const auto& pair) { return std::string_view(pair.first); });
-  return at == stats.more.end() ? 0 : at->second;
+  return figure(stats, "words_restamped");
 }
 
 class Tags : public EveryTree {

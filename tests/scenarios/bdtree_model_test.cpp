@@ -17,14 +17,6 @@ namespace {
 
 constexpr std::uint64_t kN = 20000;
 
-std::uint64_t figure(const Stats& stats, std::string_view name) {
-  for (const auto& [what, value] : stats.more) {
-    if (name == what) return value;
-  }
-  ADD_FAILURE() << "no figure " << name;
-  return 0;
-}
-
 double model(std::uint64_t changes) {
   const auto n = static_cast<double>(kN);
   return n * (1.5 - std::pow((n - 1) / n, static_cast<double>(changes)));

@@ -475,7 +475,7 @@ std::size_t root_of(const std::vector<std::byte>& bytes) {
 
 std::size_t node_of(const std::string& spec) {
   const auto node = spec.find("node=");
-  return node == std::string::npos ? 512 : std::stoul(spec.substr(node + 5));
+  return node == std::string::npos ? 1024 : std::stoul(spec.substr(node + 5));
 }
 
 Stream stream_of(const std::vector<std::byte>& bytes, const std::string& spec) {

@@ -239,6 +239,14 @@ std::string show(const std::string& key) {
   return text + (key.size() > 24 ? "'... of " + std::to_string(key.size()) : "'");
 }
 
+std::uint64_t figure(const Stats& stats, std::string_view name) {
+  for (const auto& [what, value] : stats.more) {
+    if (name == what) return value;
+  }
+  ADD_FAILURE() << "no figure " << name;
+  return 0;
+}
+
 std::string unsound(const Pool& pool) {
   const auto report = pool.check();
   if (!report) return "check: " + report.error().message;

@@ -304,6 +304,8 @@ std::string compare_scan(const Index<K>& index, const Map<K>& map, const Owned<K
 
 // The first problem that check() finds, empty: sound.
 std::string unsound(const Pool& pool);
+// One of the figures that only this kind of tree has.
+std::uint64_t figure(const Stats& stats, std::string_view name);
 
 template <class K>
 Op<K> random_op(Random& random, const Owned<K>& key) {

@@ -37,6 +37,7 @@
 #include <cstddef>
 
 #include "base/limits.hpp"
+#include "epoch/epochs.hpp"
 #include "epoch/space.hpp"
 #include "pmem/medium.hpp"
 

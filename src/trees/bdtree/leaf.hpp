@@ -111,7 +111,9 @@ class Leaf {
     }
   }
 
-  void prefetch_line() const { __builtin_prefetch(base_); }
+  void prefetch_lines() const {
+    for (std::size_t cell = 0; cell < shape_->cells; ++cell) __builtin_prefetch(line(cell));
+  }
   void prefetch() const {
     for (std::size_t at = 0; at < shape_->bytes; at += pmem::kLine) {
       __builtin_prefetch(base_ + at);

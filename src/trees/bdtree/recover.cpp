@@ -1,5 +1,6 @@
 // D9: what a crash left, rolled back to the end of the durable epoch (again if it is met by another
 // crash, A12, A13), and the inner nodes.
+#include <algorithm>
 #include <span>
 
 #include "base/parallel.hpp"
@@ -48,29 +49,39 @@ std::uint64_t BdTree<Keys>::roll_back(const Leaf& leaf, Epoch durable) {
 // Of the live entries, whose records become ours. False: a record is impossible.
 template <class Keys>
 bool BdTree<Keys>::key_range(const Leaf& leaf, Owned& least, Owned& largest, std::size_t& live) {
-  bool sound = true;
-  std::optional<Key> low;
-  std::optional<Key> high;
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
     if ((leaf.newest(cell) & kBitmap & ~options_.shape.slot_bits()) != 0) return false;
   }
-  leaf.for_each([&](std::size_t slot) {
-    const Word word = pmem::load(&leaf.slot(slot)->key);
-    if (!sound || !keys_.readable(word)) {
-      sound = false;
-      return;
-    }
-    const Key key = keys_.key_of(word);
-    if constexpr (Keys::kRecords) {
+  if constexpr (Keys::kRecords) {
+    bool sound = true;
+    std::optional<Key> low;
+    std::optional<Key> high;
+    leaf.for_each([&](std::size_t slot) {
+      const Word word = pmem::load(&leaf.slot(slot)->key);
+      if (!sound || !keys_.readable(word)) {
+        sound = false;
+        return;
+      }
+      const Key key = keys_.key_of(word);
       sound = space_.claim(Keys::record_of(word), Keys::record_bytes(key));
-    }
-    if (!low || key < *low) low = key;
-    if (!high || *high < key) high = key;
-    ++live;
-  });
-  if (low) least = Keys::own(*low);
-  if (high) largest = Keys::own(*high);
-  return sound;
+      if (!low || key < *low) low = key;
+      if (!high || *high < key) high = key;
+      ++live;
+    });
+    if (low) least = Keys::own(*low);
+    if (high) largest = Keys::own(*high);
+    return sound;
+  } else {
+    least = ~Word{0};
+    largest = 0;
+    leaf.for_each([&](std::size_t slot) {
+      const Word key = pmem::load(&leaf.slot(slot)->key);
+      least = std::min(least, key);
+      largest = std::max(largest, key);
+      ++live;
+    });
+    return true;
+  }
 }
 
 // --- The list
@@ -80,48 +91,80 @@ bool BdTree<Keys>::key_range(const Leaf& leaf, Owned& least, Owned& largest, std
 constexpr Word kGone = Word{1} << 32;      // retired: what follows is the replacement
 constexpr Word kNameless = Word{1} << 33;  // of no durable epoch
 constexpr Word kOfTheFuture = Word{1} << 34;
+constexpr Word kTaken = Word{1} << 35;  // somebody came from there
 
 template <class Keys>
 Word BdTree<Keys>::step_from(const Leaf& leaf, Epoch durable) const {
-  Word newest = 0;
-  for (const Word& word : leaf.line(0)->w) {
-    const Word w = pmem::load(&word);
-    if (!after(w, durable) && newer(w, newest)) newest = w;
+  bool retired = false;
+  bool nameless = false;
+  for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
+    Word newest = 0;
+    for (const Word& word : leaf.line(cell)->w) {
+      const Word w = pmem::load(&word);
+      if (!after(w, durable) && newer(w, newest)) newest = w;
+    }
+    nameless = nameless || !present(newest);
+    retired = retired || (cell == 0 && (newest & kRetired) != 0);
   }
   const Word links = leaf.links();
-  const bool retired = (newest & kRetired) != 0;
   return (retired ? Leaf::replacement_of(links) : Leaf::next_of(links)) / kLeafAlign |
-         (retired ? kGone : 0) | (present(newest) ? 0 : kNameless) |
+         (retired ? kGone : 0) | (nameless ? kNameless : 0) |
          (of_the_future(leaf) ? kOfTheFuture : 0);
 }
 
 // The list jumps through memory, a miss after the other. Whoever comes to one leaf of a chunk reads
 // the steps from all places in it where leaves can be, leaves or not: misses that do not wait for
-// each other, and most of them are needed.
+// each other, and most of them are needed. Blocks are claimed chunk by chunk in the end, likewise.
 template <class Keys>
 class BdTree<Keys>::Steps {
  public:
-  Steps(const BdTree& tree, Epoch durable) : tree_(tree), durable_(durable) {
+  Steps(BdTree& tree, Epoch durable) : tree_(tree), durable_(durable) {
     if (tree.space_.chunks() >= kManyChunks) chunks_.resize(tree.space_.chunks());
   }
-  [[nodiscard]] Word from(Offset at) {
-    if (chunks_.empty()) return tree_.step_from(tree_.leaf(at), durable_);
+  // None: there is no leaf, or it was asked before: a circle.
+  [[nodiscard]] std::optional<Word> from(Offset at) {
     const std::size_t bytes = tree_.options_.shape.bytes;
-    const auto place = tree_.space_.place_of(at, bytes);
-    auto& steps = chunks_[place.chunk];
-    if (steps == nullptr) {
-      steps = std::make_unique<Word[]>(place.blocks);
-      for (std::size_t i = 0; i < place.blocks; ++i)
-        steps[i] = tree_.step_from(tree_.leaf(place.first + i * bytes), durable_);
+    if (chunks_.empty()) {
+      if (!tree_.space_.claim(at, bytes)) return std::nullopt;
+      return tree_.step_from(tree_.leaf(at), durable_);
     }
-    return steps[place.block];
+    const auto place = tree_.space_.place_of(at, bytes);
+    if (place.block >= place.blocks || place.first + place.block * bytes != at) {
+      return std::nullopt;
+    }
+    Chunk& chunk = chunks_[place.chunk];
+    if (chunk.steps == nullptr) {
+      chunk = {place.first, place.blocks, std::make_unique<Word[]>(place.blocks)};
+      for (std::size_t i = 0; i < place.blocks; ++i)
+        chunk.steps[i] = tree_.step_from(tree_.leaf(place.first + i * bytes), durable_);
+    }
+    Word& step = chunk.steps[place.block];
+    if ((step & kTaken) != 0) return std::nullopt;
+    step |= kTaken;
+    return step;
+  }
+  // Of all leaves that were asked. False: a block is somebody else's.
+  [[nodiscard]] bool claim() {
+    const std::size_t bytes = tree_.options_.shape.bytes;
+    for (const Chunk& chunk : chunks_) {
+      for (std::size_t i = 0; chunk.steps != nullptr && i < chunk.blocks; ++i) {
+        const bool taken = (chunk.steps[i] & kTaken) != 0;
+        if (taken && !tree_.space_.claim(chunk.first + i * bytes, bytes)) return false;
+      }
+    }
+    return true;
   }
 
  private:
   static constexpr std::size_t kManyChunks = 64;  // fewer are in a cache
-  const BdTree& tree_;
+  struct Chunk {
+    Offset first = 0;
+    std::size_t blocks = 0;
+    std::unique_ptr<Word[]> steps;
+  };
+  BdTree& tree_;
   const Epoch durable_;
-  std::vector<std::unique_ptr<Word[]>> chunks_;
+  std::vector<Chunk> chunks_;
 };
 
 // The leaf list from its head on, retired leaves included.
@@ -129,17 +172,15 @@ template <class Keys>
 Result<void> BdTree<Keys>::follow_list(Epoch durable, std::vector<Listed>& list) {
   Steps steps(*this, durable);
   for (Offset at = Leaf::next_of(leaf(head()).links()); at != 0;) {
-    // A leaf that is claimed twice is a circle.
-    if (!possible(at) || !space_.claim(at, options_.shape.bytes)) {
-      return corrupt("the leaf list leads to no leaf", at);
-    }
-    const Word step = steps.from(at);
-    if ((step & kOfTheFuture) != 0) return corrupt("a leaf of an epoch that has not begun", at);
-    if ((step & kNameless) != 0) return corrupt("a leaf without a durable epoch", at);
-    list.push_back({at, (step & kGone) != 0});
-    at = (step & 0xFFFFFFFF) * kLeafAlign;
+    const auto step = possible(at) ? steps.from(at) : std::nullopt;
+    if (!step) return corrupt("the leaf list leads to no leaf", at);
+    if ((*step & kOfTheFuture) != 0) return corrupt("a leaf of an epoch that has not begun", at);
+    if ((*step & kNameless) != 0) return corrupt("a leaf without a durable epoch", at);
+    list.push_back({at, (*step & kGone) != 0});
+    at = (*step & 0xFFFFFFFF) * kLeafAlign;
   }
   if (list.empty()) return corrupt("the leaf list is empty", head());
+  if (!steps.claim()) return corrupt("the leaf list leads to no leaf", head());
   return {};
 }
 

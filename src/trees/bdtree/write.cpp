@@ -183,9 +183,9 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::attempt(Key key, std::uint64_t valu
   typename Nodes::Place place;
   if (!nodes_.locate(probe, place)) return {Next::again};
   const Leaf here = leaf(place.leaf);
-  // A new key needs the first line alone: the stores to its slot wait for nothing.
+  // A new key needs the metadata alone: the stores to its slot wait for nothing.
   if (what == Write::insert) {
-    here.prefetch_line();
+    here.prefetch_lines();
   } else {
     here.prefetch();
   }
