@@ -16,6 +16,7 @@ namespace {
 
 constexpr const char* kSpec = "bdtree:node=256";  // 12 slots in a leaf
 constexpr std::uint64_t kSlots = 12;
+constexpr const char* kTwoCells = "bdtree:node=1024";  // 28 slots in each
 
 void tick(Ops& ops, int times) {
   for (int i = 0; i < times; ++i) ops.push_back({Do::tick, 0, 0});
@@ -30,13 +31,14 @@ Ops after(Do what, std::uint64_t first, std::uint64_t last) {
 }
 
 template <class K>
-std::map<std::string, std::uint64_t> figures(const Ops& ops) {
-  return figures_of<K>(kSpec, ops);
+std::map<std::string, std::uint64_t> figures(const Ops& ops, const char* spec = kSpec) {
+  return figures_of<K>(spec, ops);
 }
 
-void explore(const Ops& ops, KeyType keys = KeyType::u64, unsigned nested = 1) {
+void explore(const Ops& ops, KeyType keys = KeyType::u64, unsigned nested = 1,
+             const char* spec = kSpec) {
   Config config;
-  config.spec = kSpec;
+  config.spec = spec;
   config.keys = keys;
   config.ops = ops;
   config.nested = nested;
@@ -66,6 +68,26 @@ TEST(Bdtree, OperationsInOneLeaf) {
   explore(ops, KeyType::bytes);
   Ops begin = after(Do::insert, 1, 6);
   EXPECT_EQ(figures<std::uint64_t>(calm)["fences"], figures<std::uint64_t>(begin)["fences"]);
+}
+
+// A2 to A5 where a leaf has two metadata lines: slots of one cell give way to slots of the other, an
+// epoch writes one cell or both, and a leaf is retired, in the first cell, that the epoch had
+// written in the second.
+TEST(Bdtree, LeavesOfTwoCells) {
+  Ops ops = after(Do::insert, 1, 41);
+  each(ops, Do::update, 3, 6);
+  tick(ops, 1);
+  each(ops, Do::update, 3, 5);
+  each(ops, Do::remove, 33, 36);
+  EXPECT_GT(figures<std::uint64_t>(ops, kTwoCells)["key_instances"], 40U);
+  tick(ops, 2);
+  EXPECT_EQ(figures<std::uint64_t>(ops, kTwoCells)["splits"], 0U);
+  explore(ops, KeyType::u64, 1, kTwoCells);
+  Ops full = after(Do::insert, 1, 55);
+  each(full, Do::insert, 60, 64);
+  tick(full, 3);
+  EXPECT_EQ(figures<std::uint64_t>(full, kTwoCells)["splits"], 1U);
+  explore(full, KeyType::u64, 1, kTwoCells);
 }
 
 // A3.
