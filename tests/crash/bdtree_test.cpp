@@ -70,8 +70,8 @@ TEST(Bdtree, OperationsInOneLeaf) {
   EXPECT_EQ(figures<std::uint64_t>(calm)["fences"], figures<std::uint64_t>(begin)["fences"]);
 }
 
-// A2 to A5 where a leaf has two metadata lines: slots of one cell give way to slots of the other, an
-// epoch writes one cell or both, and a leaf is retired, in the first cell, that the epoch had
+// A2 to A5 where a leaf has two metadata lines: slots of one cell give way to slots of the other,
+// an epoch writes one cell or both, and a leaf is retired, in the first cell, that the epoch had
 // written in the second.
 TEST(Bdtree, LeavesOfTwoCells) {
   Ops ops = after(Do::insert, 1, 41);
