@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "cases.hpp"
+#include "threads/concurrent.hpp"
 #include "threads/explore.hpp"
 #include "trees/pool_state.hpp"
 
@@ -600,6 +601,64 @@ class LoadAfterRemoval final : Crasher {
 
 TEST(Bztree, BulkLoadAfterAnotherThreadsRemoval) {
   EXPECT_GT(LoadAfterRemoval().go(), 1000U);
+}
+
+// Schedules of small programs, without crashes: what goes wrong in them shows without.
+std::string found_in(const std::string& program, unsigned preemptions) {
+  ConcurrentConfig config;
+  config.spec = kSpec;
+  config.program = *parse_program(program);
+  config.preemptions = preemptions;
+  config.random_runs = 0;
+  config.crashes = false;
+  const ConcurrentReport report = run_concurrent(config);
+  EXPECT_TRUE(report.complete);
+  EXPECT_GT(report.schedules, 100U);
+  if (report.failure.empty()) return {};
+  return report.failure + ", switches " + to_string(report.switches);
+}
+
+// G1: a split copies the parent while a consolidation beside it changes a child word in there.
+TEST(Bztree, ASplitBesideAConsolidation) {
+  EXPECT_EQ(found_in("2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,3,21,!22,!24,!26,!28"
+                     "/i5=1/i23=2",
+                     1),
+            "");
+}
+
+// G2: two insertions of one key, one of which is under way when the other one looks.
+TEST(Bztree, InsertionsOfOneKey) {
+  EXPECT_EQ(found_in("2,4/i5=1/i5=2", 1), "");
+}
+
+// G7: a scan comes to a leaf that holds nothing, and goes on behind it, forwards and backwards.
+TEST(Bztree, ScansOverAnEmptyLeaf) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", std::string(kSpec) + ":merge=0").value();
+  for (std::uint64_t key = 1; key <= 40; ++key) ASSERT_EQ(index.insert(key, key), Outcome::done);
+  const std::uint64_t leaves = index.stats().leaf_nodes;
+  ASSERT_GT(leaves, 4U);
+  for (std::uint64_t key = 11; key <= 30; ++key) ASSERT_EQ(index.remove(key), Outcome::done);
+  ASSERT_GT(index.stats().leaf_nodes, 2U + 20U / 10U);  // some hold nothing
+  std::vector<Entry<std::uint64_t>> found;
+  ASSERT_EQ(index.scan(1, 100, found), Outcome::done);
+  ASSERT_EQ(found.size(), 20U);
+  EXPECT_EQ(found[9].key, 10U);
+  EXPECT_EQ(found[10].key, 31U);
+  ASSERT_EQ(index.scan_back(40, 100, found), Outcome::done);
+  ASSERT_EQ(found.size(), 20U);
+  EXPECT_EQ(found[9].key, 31U);
+  EXPECT_EQ(found[10].key, 10U);
+}
+
+// G9: a crash leaves a leaf frozen and reachable; who comes next goes on where the other stopped.
+TEST(Bztree, FrozenLeavesAfterACrash) {
+  Ops ops;
+  each(ops, Do::insert, 1, 11);
+  const auto before = figures(ops).at("splits") + figures(ops).at("consolidations");
+  each(ops, Do::insert, 11, 13);
+  EXPECT_GT(figures(ops).at("splits") + figures(ops).at("consolidations"), before);
+  explore(ops);
 }
 
 }  // namespace
