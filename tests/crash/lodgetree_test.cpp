@@ -8,6 +8,7 @@
 #include "arena.hpp"
 #include "cases.hpp"
 #include "recorder.hpp"
+#include "threads/concurrent.hpp"
 #include "threads/explore.hpp"
 #include "threads/scheduler.hpp"
 #include "trees/lodgetree/log.hpp"
@@ -374,6 +375,27 @@ TEST(Lodgetree, TheLastHoleIsForThoseThatReplace) {
   for (const auto ref : living) log.die(ref);
   EXPECT_TRUE(log.is_empty(closed));
   EXPECT_TRUE(log.room(0)) << "a chunk without living records is free";
+}
+
+// A10, F6: records of the same keys in the chunks of two threads, which are full and written again
+// by turns, whichever was first. Crashes in the middle of schedules.
+TEST(Lodgetree, RecordsOfOneKeyInTwoPartitions) {
+  for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+    ConcurrentConfig config;
+    config.spec = "lodgetree:node=256:slots=8:log=256:chunks=5:partitions=2";
+    config.keys = keys;
+    config.program = *parse_program(
+        "2,4,6,8/u2=1,u2=2,u4=3,u2=4,u2=5,u4=6,u2=7,u4=8,u2=9,u4=10,u2=11,u2=12,u4=13,"
+        "u2=14,u4=15,u2=16,u2=17,u4=18,u2=19,u2=20,u4=21"
+        "/u2=31,u2=32,u4=33,u2=34,u2=35,u4=36,u2=37,u4=38,u2=39,u4=40,u2=41,u2=42,"
+        "u4=43,u2=44,u4=45,u2=46,u2=47,u4=48,u2=49,u2=50,u4=51");
+    config.preemptions = 0;
+    config.random_runs = 100;
+    config.most = 40;
+    const ConcurrentReport report = run_concurrent(config);
+    EXPECT_EQ(report.failure, "") << "switches " << to_string(report.switches);
+    EXPECT_GT(report.executions, 500U);
+  }
 }
 
 }  // namespace
