@@ -98,9 +98,13 @@ class Epochs::Pause {
   Epochs& epochs_;
 };
 
-Outcome Epochs::advance() {
+bool Epochs::holding() const {
   const unsigned slot = base::thread_slot();
-  if (slot != base::kNoSlot && (*slots_)[slot].holding) return Outcome::out_of_space;
+  return slot != base::kNoSlot && (*slots_)[slot].holding;
+}
+
+Outcome Epochs::advance() {
+  if (holding()) return Outcome::out_of_space;
   {
     const base::MutexGuard guard(advancing_);
     const Pause pause(*this);
@@ -131,6 +135,7 @@ Outcome Epochs::sync() {
 
 Outcome Epochs::wait_durable(Epoch epoch) {
   if (epoch > now()) return Outcome::absent;  // nothing has run in it yet
+  if (durable() < epoch && holding()) return Outcome::out_of_space;
   if (running_.load(std::memory_order_relaxed)) {
     std::unique_lock lock(waking_);
     advanced_.wait(lock, [&] { return durable() >= epoch || medium_.failed() || stopping_; });

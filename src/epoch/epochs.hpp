@@ -56,8 +56,9 @@ class Epochs {
 
   // While it lives the clock stands, so that several sections are of one epoch: recovery finds all
   // of them or none. Waits for a step that is under way or wants to be; steps wait for it. For a
-  // thread that has a slot, outside of sections; not nested. advance() and sync() of this thread
-  // answer out_of_space meanwhile: what would wait for epochs has to do without.
+  // thread that has a slot, outside of sections; not nested. advance(), sync() and
+  // wait_durable() of this thread answer out_of_space meanwhile: what would wait for epochs has to
+  // do without.
   class Hold {
    public:
     explicit Hold(Epochs& epochs) noexcept;
@@ -136,6 +137,7 @@ class Epochs {
   [[nodiscard]] Figures figures() const;
 
  private:
+  [[nodiscard]] bool holding() const;  // the calling thread
   Outcome step();
   class Pause;
   const Listener* listener(std::size_t i);

@@ -214,6 +214,20 @@ TEST(Buffered, RetiredLeavesAreFoundInASplitRange) {
   EXPECT_EQ(unsound(pool), "");
 }
 
+// Who holds the clock waited for it for ever, if the background thread runs.
+TEST(Buffered, NobodyWaitsForTheClockThatHeHolds) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bdtree").value();
+  epoch::Epochs& epochs = *PoolAccess::state(pool).epochs();
+  {
+    const epoch::Epochs::Hold hold(epochs);
+    EXPECT_EQ(index.insert(1, 1), Outcome::done);
+    EXPECT_EQ(pool.wait_durable(pool.epochs().durable), Outcome::done);
+    EXPECT_EQ(pool.wait_durable(pool.epochs().now), Outcome::out_of_space);
+  }
+  EXPECT_EQ(pool.wait_durable(pool.epochs().now), Outcome::done);
+}
+
 // A long list is claimed when its end is known: until then its own marks have to tell that it goes
 // in a circle, or into the midst of a leaf. And the second metadata line of a leaf was believed
 // whatever it held.
