@@ -122,7 +122,7 @@ void Arena::will_write(std::size_t at, std::size_t bytes) {
                                std::min(at + bytes, start + model_.unit) - start);
     // Where a crash may follow, what lies below is still open.
     if (!recording_ && u.written == all_of(model_.unit)) {
-      u.open &= ~u.open + 1;
+      stand_for(u, u.open & -u.open);
       decided(u);
     }
   }
@@ -156,14 +156,14 @@ void Arena::drop_dirty(Level& level, std::uint32_t unit) {
 }
 
 void Arena::add_event(std::uint32_t unit, std::size_t at, std::size_t size, const void* pc,
-                      unsigned thread, bool alone) {
+                      unsigned thread, std::uint64_t group) {
   Event event{static_cast<std::uint8_t>(at),
               static_cast<std::uint8_t>(size),
               static_cast<std::uint8_t>(thread),
               0,
               pc,
               ++levels_[active_].events,
-              alone ? 0 : stores_};
+              group};
   const std::byte* const from = unit_at(active_, unit) + at;
   if (size == 8) {
     event.value = *reinterpret_cast<const std::uint64_t*>(from);
@@ -183,7 +183,8 @@ void Arena::add_event(std::uint32_t unit, std::size_t at, std::size_t size, cons
   dirty.events.push_back(event);
 }
 
-void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned thread) {
+void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned thread,
+                  std::uint64_t group) {
   ++stores_;
   last_store_ = pc;
   if (!recording_) return;
@@ -197,7 +198,8 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
       for (std::size_t level = active_ + 1; level < levels_.size(); ++level)
         copy_words(base(level) + word, base(active_) + word, 8);
     } else {
-      add_event(unit, at & (model_.unit - 1), size, pc, thread, size == bytes);
+      const std::uint64_t alone = size == bytes ? 0 : stores_;
+      add_event(unit, at & (model_.unit - 1), size, pc, thread, group != 0 ? group : alone);
     }
     at += size;
   }
@@ -299,6 +301,18 @@ void Arena::decide(std::size_t at, std::size_t bytes) {
   }
 }
 
+// A choice: other executions have the rest.
+void Arena::narrow(Undecided& u, std::uint64_t open) {
+  if ((open & u.open & -u.open) == 0) u.beside = 0;
+  u.open = open;
+}
+
+// No other execution has the rest.
+void Arena::stand_for(Undecided& u, std::uint64_t open) {
+  u.beside += static_cast<std::uint64_t>(std::popcount(u.open) - std::popcount(open));
+  u.open = open;
+}
+
 // Groups the images by what the read sees of them, and takes one group.
 void Arena::decide_unit(Undecided& u, std::size_t from, std::size_t to) {
   const std::uint64_t seen = bytes_between(from, to) & ~u.written;
@@ -313,7 +327,7 @@ void Arena::decide_unit(Undecided& u, std::size_t from, std::size_t to) {
     groups[g] |= std::uint64_t{1} << image;
   }
   if (count > 1) {
-    u.open = groups[choose(count)];
+    narrow(u, groups[choose(count)]);
     fill(u);
   }
   if (std::has_single_bit(u.open)) decided(u);
@@ -397,13 +411,13 @@ void Arena::verify_begin() {
     Undecided& u = open_of(v);
     levels_[active_].undecided_of[u.unit] = 0;  // the reads of the checksum decide nothing of it
     if (i < newest_to) {
-      u.open &= v.newest;
+      narrow(u, u.open & v.newest);
     } else if (i == torn) {
-      u.open = i == first ? between : u.open & ~v.newest;
+      narrow(u, i == first ? between : u.open & ~v.newest);
     } else if (i < open_from_) {
-      u.open &= v.oldest;
+      narrow(u, u.open & v.oldest);
     } else {
-      if (torn == n && i == open_from_) u.open &= ~v.oldest;
+      if (torn == n && i == open_from_) narrow(u, u.open & ~v.oldest);
       const std::uint64_t stays_open = u.open;
       if ((u.open & v.newest) != 0) u.open &= v.newest;
       fill(u);
@@ -420,7 +434,7 @@ void Arena::verify_end(bool whole) {
     levels_[active_].undecided_of[u.unit] = verified_[i].index + 1;
     if (i >= open_from_) {
       const std::uint64_t newest = u.open & verified_[i].newest;
-      if (whole) u.open = newest != 0 ? newest : u.open & -u.open;  // what was tried
+      if (whole) stand_for(u, newest != 0 ? newest : u.open & -u.open);  // what was tried
       fill(u);
     }
     if (std::has_single_bit(u.open)) decided(u);
@@ -503,22 +517,42 @@ void Arena::add_image(Undecided& u, const Bytes& bytes, std::size_t survived) {
   u.images.push_back({bytes, static_cast<std::uint8_t>(survived)});
 }
 
+// Some of the stores of a group, which may be made in any order: each subset of few; of many, what
+// begins at either end, one alone, and all but one.
+void Arena::add_subsets(Undecided& u, const Bytes& base, std::span<const Event> group,
+                        std::size_t before) {
+  constexpr std::size_t kEach = 4;
+  const std::size_t n = group.size();
+  const std::uint64_t all = all_of(n);
+  const auto add = [&](std::uint64_t set) {
+    Bytes some = base;
+    for (std::uint64_t left = set; left != 0; left &= left - 1) {
+      apply(group[lowest(left)], some.data());
+    }
+    add_image(u, some, before + static_cast<std::size_t>(std::popcount(set)));
+  };
+  if (n <= kEach) {
+    for (std::uint64_t set = 1; set < all; ++set) add(set);
+    return;
+  }
+  for (std::size_t i = n - 1; i > 0; --i) add(all & ~all_of(i));
+  for (std::size_t i = 0; i < n; ++i) {
+    add(std::uint64_t{1} << i);
+    add(all & ~(std::uint64_t{1} << i));
+  }
+}
+
 // `base` and the events of the unit up to each.
 void Arena::add_images(Undecided& u, const Bytes& base, const Dirty& dirty, std::size_t before) {
   Bytes now = base;
   add_image(u, now, before);
   const std::span<const Event> events(dirty.events);
   for (std::size_t i = 0; i < events.size(); ++i) {
-    const std::uint64_t copy = events[i].copy;
-    if (copy != 0 && (i == 0 || events[i - 1].copy != copy)) {
-      // What copies words may begin at either end.
-      std::size_t last = i;
-      while (last + 1 < events.size() && events[last + 1].copy == copy) ++last;
-      Bytes downwards = now;
-      for (std::size_t k = last; k > i; --k) {
-        apply(events[k], downwards.data());
-        add_image(u, downwards, before + i + (last - k + 1));
-      }
+    const std::uint64_t group = events[i].group;
+    if (group != 0 && (i == 0 || events[i - 1].group != group)) {
+      std::size_t end = i + 1;
+      while (end < events.size() && events[end].group == group) ++end;
+      add_subsets(u, now, events.subspan(i, end - i), before + i);
     }
     apply(events[i], now.data());
     add_image(u, now, before + i + 1);
@@ -588,6 +622,7 @@ void Arena::begin(std::vector<Choice> path) {
   for (std::size_t i = 0; i < level.undecided_count; ++i) {
     Undecided& u = level.undecided[i];
     u.open = all_of(u.images.size());
+    u.beside = 0;
     u.written = 0;
     if (u.images.size() == 1) continue;
     level.undecided_of[u.unit] = static_cast<std::uint32_t>(i + 1);
@@ -677,6 +712,14 @@ std::uint64_t Arena::images() {
   for (const Undecided& u : undecided(levels_[active_])) {
     if (product > (std::uint64_t{1} << 62) / u.images.size()) return ~std::uint64_t{0};
     product *= u.images.size();
+  }
+  return product;
+}
+
+std::uint64_t Arena::stands_for() {
+  std::uint64_t product = 1;
+  for (const Undecided& u : undecided(levels_[active_])) {
+    product *= static_cast<std::uint64_t>(std::popcount(u.open)) + u.beside;
   }
   return product;
 }

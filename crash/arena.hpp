@@ -32,6 +32,7 @@ inline constexpr unsigned kAnyThread = kMostThreads;
 inline constexpr std::size_t kUnitMost = 64;
 inline constexpr std::size_t kMostEvents = 63;
 inline constexpr std::size_t kMostImages = 64;  // of a unit: a set of them is one word
+inline constexpr std::uint64_t kFirstGroup = std::uint64_t{1} << 63;
 
 // How much fails together, and what is lost.
 struct Model {
@@ -46,7 +47,7 @@ struct Event {
   std::uint64_t value;
   const void* pc;
   std::uint64_t number;  // in the order of stores
-  std::uint64_t copy;    // of all words of one wide store or copy the same; 0: of a word alone
+  std::uint64_t group;   // of stores that reach the medium in any order; 0: in order
 };
 
 // A decision of an execution: which group of images a read saw.
@@ -78,7 +79,10 @@ class Arena {
     if (last - first > 1 || (undecided_now_[first] | undecided_now_[last]) != 0) decide(at, bytes);
   }
   void will_write(std::size_t at, std::size_t bytes);
-  void wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned thread);
+  // `group`: of stores that may be made in any order, at least kFirstGroup; 0: the words of this
+  // one alone may.
+  void wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned thread,
+             std::uint64_t group = 0);
   void flushed(std::size_t at, std::size_t bytes, unsigned thread);
   // The fence's effect: what the same thread flushed is durable.
   void fenced(unsigned thread);
@@ -147,6 +151,9 @@ class Arena {
 
   // Images that a crash of the active level can leave, saturating; and one of them by its number.
   [[nodiscard]] std::uint64_t images();
+  // And for how many of them this execution stands: over all executions of a crash point, the sum
+  // is images(). Level 1 of two, so that nothing is recorded there.
+  [[nodiscard]] std::uint64_t stands_for();
   void choose_image(std::uint64_t number);
 
   [[nodiscard]] std::string describe_lost();
@@ -177,6 +184,7 @@ class Arena {
     std::uint64_t id = 0;        // hash of them
     std::size_t stores = 0;      // unsynced at the crash
     std::uint64_t open = 0;      // a set of images
+    std::uint64_t beside = 0;    // images that are not in it and that its first one stands for
     std::uint64_t written = 0;   // bytes, since the crash
     std::uint32_t verified = 0;  // 1 + index of verified_
   };
@@ -210,11 +218,15 @@ class Arena {
   [[nodiscard]] static unsigned newest_of(const Undecided& u);
   void decided(const Undecided& u);
   void decide_unit(Undecided& u, std::size_t from, std::size_t to);
+  static void narrow(Undecided& u, std::uint64_t open);
+  static void stand_for(Undecided& u, std::uint64_t open);
   void touch(std::uint32_t unit);
   void fill(const Undecided& u);
   Undecided& add_undecided(Level& level, std::uint32_t unit);
   void add_image(Undecided& u, const Bytes& bytes, std::size_t survived);
   void add_images(Undecided& u, const Bytes& base, const Dirty& dirty, std::size_t before);
+  void add_subsets(Undecided& u, const Bytes& base, std::span<const Event> group,
+                   std::size_t before);
   static void finish(Undecided& u);
   [[nodiscard]] std::span<Undecided> undecided(Level& level) const {
     return {level.undecided.data(), level.undecided_count};
@@ -223,7 +235,7 @@ class Arena {
   Dirty& dirty_unit(std::uint32_t unit);
   void drop_dirty(Level& level, std::uint32_t unit);
   void add_event(std::uint32_t unit, std::size_t at, std::size_t size, const void* pc,
-                 unsigned thread, bool alone);
+                 unsigned thread, std::uint64_t group);
   static void apply(const Event& event, std::byte* bytes);
   static std::uint64_t bytes_of(const Event& event);
   [[nodiscard]] std::byte* unit_at(std::size_t level, std::uint32_t unit) const {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "hash.hpp"
 #include "recorder.hpp"
 #include "threads/scheduler.hpp"
 
@@ -66,6 +67,7 @@ inline void before_atomic(const volatile T* address, bool stores, bool shared = 
   if (Scheduler::active() != nullptr && (inside || shared)) g_recorder->schedule();
   if (!inside) return;
   g_recorder->settle();
+  g_recorder->atomic();
   // An exchange keeps what it does not change.
   g_recorder->read(offset_of(address), sizeof(T), !stores);
   if (stores) g_recorder->before_store(offset_of(address), sizeof(T));
@@ -74,6 +76,20 @@ inline void before_atomic(const volatile T* address, bool stores, bool shared = 
 template <class T>
 inline void after_atomic(const volatile T* address, const void* pc, bool bits) {
   if (watched(address)) g_recorder->after_store(offset_of(address), sizeof(T), pc, bits);
+}
+
+template <class T>
+inline bool exchange_if(volatile T* address, T* expected, T desired, const void* pc) {
+  before_atomic(address, true);
+  const bool done = __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,
+                                                __ATOMIC_SEQ_CST);
+  if (!watched(address)) return done;
+  if (done) {
+    g_recorder->after_store(offset_of(address), sizeof(T), pc);
+  } else {
+    g_recorder->found(offset_of(address), sizeof(T));
+  }
+  return done;
 }
 
 // Bits of a word that have different owners.
@@ -109,15 +125,21 @@ inline auto store_atomic(volatile T* address, const void* pc, F&& access, bool s
 }
 
 }  // namespace
-// What observed/base/seam.hpp calls.
+// What observed/base/seam.hpp and observed/xxhash.h call.
 namespace seam {
+std::uint64_t xxh3(const void* from, std::size_t bytes, std::uint64_t seed) noexcept;
 void verify_over(const void* from, std::size_t bytes) noexcept;
 void verify_begin() noexcept;
 void verify_end(bool whole) noexcept;
 void reads_discarded() noexcept;
 void durable(bool begins) noexcept;
+void unseen(bool begins) noexcept;
 void reached(const char* path) noexcept;
 
+std::uint64_t xxh3(const void* from, std::size_t bytes, std::uint64_t seed) noexcept {
+  on_read(from, bytes);
+  return crash::xxh3(from, bytes, seed);
+}
 void verify_over(const void* from, std::size_t bytes) noexcept {
   if (watched(from)) g_recorder->arena().verify_over(offset_of(from), bytes);
 }
@@ -135,6 +157,9 @@ void reads_discarded() noexcept {
 void durable(bool begins) noexcept {
   if (g_recorder != nullptr) g_recorder->durable(begins);
 }
+void unseen(bool begins) noexcept {
+  if (g_recorder != nullptr) g_recorder->unseen(begins);
+}
 void reached(const char* path) noexcept {
   if (g_recorder != nullptr) ++g_recorder->reached[path];
 }
@@ -142,6 +167,7 @@ void reached(const char* path) noexcept {
 
 }  // namespace everleaf::crash
 
+using everleaf::crash::exchange_if;
 using everleaf::crash::g_recorder;
 using everleaf::crash::on_read;
 using everleaf::crash::on_write;
@@ -201,14 +227,11 @@ __extension__ typedef unsigned __int128 everleaf_a128;
         p, EVERLEAF_PC, [&] { return builtin(p, v, __ATOMIC_SEQ_CST); }, true,                    \
         everleaf::crash::of_bits(#name));                                                         \
   }
-#define EVERLEAF_CAS(bits, name)                                                                \
-  int __tsan_atomic##bits##_compare_exchange_##name(volatile everleaf_a##bits* p,               \
-                                                    everleaf_a##bits* expected,                 \
-                                                    everleaf_a##bits desired, int, int) {       \
-    return store_atomic(p, EVERLEAF_PC, [&] {                                                   \
-      return static_cast<int>(__atomic_compare_exchange_n(p, expected, desired, false,          \
-                                                          __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)); \
-    });                                                                                         \
+#define EVERLEAF_CAS(bits, name)                                                          \
+  int __tsan_atomic##bits##_compare_exchange_##name(volatile everleaf_a##bits* p,         \
+                                                    everleaf_a##bits* expected,           \
+                                                    everleaf_a##bits desired, int, int) { \
+    return static_cast<int>(exchange_if(p, expected, desired, EVERLEAF_PC));              \
   }
 #define EVERLEAF_ATOMIC(bits)                                                                     \
   everleaf_a##bits __tsan_atomic##bits##_load(const volatile everleaf_a##bits* p, int order) {    \
@@ -231,11 +254,8 @@ __extension__ typedef unsigned __int128 everleaf_a128;
   everleaf_a##bits __tsan_atomic##bits##_compare_exchange_val(                                    \
       volatile everleaf_a##bits* p, everleaf_a##bits expected, everleaf_a##bits desired, int,     \
       int) {                                                                                      \
-    return store_atomic(p, EVERLEAF_PC, [&] {                                                     \
-      __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_SEQ_CST,                 \
-                                  __ATOMIC_SEQ_CST);                                              \
-      return expected;                                                                            \
-    });                                                                                           \
+    exchange_if(p, &expected, desired, EVERLEAF_PC);                                              \
+    return expected;                                                                              \
   }
 EVERLEAF_ATOMIC(8)
 EVERLEAF_ATOMIC(16)
@@ -268,7 +288,7 @@ void* __wrap_memcpy(void* to, const void* from, std::size_t bytes) {
   const std::size_t at = everleaf::crash::offset_of(to);
   g_recorder->before_store(at, bytes);
   __real_memcpy(to, from, bytes);
-  g_recorder->after_store(at, bytes, EVERLEAF_PC);
+  g_recorder->after_copy(at, bytes, EVERLEAF_PC);
   return to;
 }
 
@@ -279,7 +299,7 @@ void* __wrap_memmove(void* to, const void* from, std::size_t bytes) {
   const std::size_t at = everleaf::crash::offset_of(to);
   g_recorder->before_store(at, bytes);
   __real_memmove(to, from, bytes);
-  g_recorder->after_store(at, bytes, EVERLEAF_PC);
+  g_recorder->after_copy(at, bytes, EVERLEAF_PC);
   return to;
 }
 
@@ -288,7 +308,7 @@ void* __wrap_memset(void* to, int value, std::size_t bytes) {
   const std::size_t at = everleaf::crash::offset_of(to);
   g_recorder->before_store(at, bytes);
   __real_memset(to, value, bytes);
-  g_recorder->after_store(at, bytes, EVERLEAF_PC);
+  g_recorder->after_copy(at, bytes, EVERLEAF_PC);
   return to;
 }
 

@@ -57,8 +57,11 @@ struct Arguments {
   bool counts = false;
   bool eager = false;
   bool unordered = false;
+  bool permuted = false;
   bool record_only = false;
   std::uint64_t most = 500;
+  std::uint64_t most_nested = 64;
+  std::uint64_t crash_on_every = 16;
 };
 
 void declare_options(CLI::App& app, Arguments& a) {
@@ -103,6 +106,14 @@ void declare_options(CLI::App& app, Arguments& a) {
       "One concurrent program, e.g. 2,4,6/r4/i5=1,f4: keys before, calls of each thread");
   app.add_option("--most", a.most, "Executions of a crash point before the rest is sampled")
       ->capture_default_str();
+  app.add_option("--most-nested", a.most_nested, "The same of a crash point in a recovery")
+      ->capture_default_str();
+  app.add_option(
+         "--crash-on-every", a.crash_on_every,
+         "Crashes in the work after a recovery, and in a recovery that opening an index is: "
+         "of each so many-th; 1: of all")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_flag("--pmwcas", a.pmwcas,
                "Programs of src/pmwcas without a tree; --program 1,2/0:1>3+1:2>4/r0,1:+1");
   app.add_flag("--mutate", a.mutate, "Drop each flush and fence in turn: the checker must notice");
@@ -114,6 +125,9 @@ void declare_options(CLI::App& app, Arguments& a) {
   app.add_flag("--eager", a.eager,
                "Enumerate the images instead of choosing lazily (tiny workloads)");
   app.add_flag("--unordered", a.unordered, "Words of a line reach the medium in any order");
+  app.add_flag("--permuted", a.permuted,
+               "Plain stores between two atomic accesses, flushes or fences are made in any order, "
+               "as a compiler may; memory and disk");
   app.add_flag("--record-only", a.record_only, "No crashes: measures the cost of recording");
 }
 
@@ -211,7 +225,10 @@ Config base_config(const Arguments& a, const std::string& spec, KeyType keys) {
   config.nested = a.eager ? 1 : a.nested;
   config.eager = a.eager;
   config.most = a.most;
+  config.most_nested = a.most_nested;
+  config.crash_on_every = a.crash_on_every;
   config.unordered = a.unordered;
+  config.permuted = a.permuted;
   config.record_only = a.record_only;
   return config;
 }
@@ -221,7 +238,7 @@ void report_failure(Config config, Origin origin, Failure failure, double second
   print_failure(config, origin, failure);
 }
 
-// One line of a terminal, while this lives.
+// One line of a terminal, while this lives; where there is none, a line now and then.
 class Progress {
  public:
   Progress() = default;
@@ -231,19 +248,24 @@ class Progress {
     if (terminal_) fmt::print(stderr, "\r\033[K");
   }
   // What the row has, and what is under way.
-  void show(const Row& row, std::uint64_t points, std::uint64_t executions) const {
-    if (!terminal_) return;
-    const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
+  void show(const Row& row, std::uint64_t points, std::uint64_t executions) {
+    const Clock::time_point now = Clock::now();
+    if (!terminal_ && now < next_line_) return;
+    next_line_ = now + kLineEvery;
+    const double seconds = std::chrono::duration<double>(now - begun_).count();
     executions += row.sum.executions;
-    fmt::print(stderr,
-               "\r{} {}: {} crash points, {} executions, {:.0f} a second, {} failures\033[K",
-               row.index, everleaf::to_string(row.keys), row.sum.crash_points + points, executions,
-               static_cast<double>(executions) / std::max(seconds, 1e-3), row.failures);
+    fmt::print(stderr, "{}{} {}: {} crash points, {} executions, {:.0f} a second, {} failures{}",
+               terminal_ ? "\r" : "", row.index, everleaf::to_string(row.keys),
+               row.sum.crash_points + points, executions,
+               static_cast<double>(executions) / std::max(seconds, 1e-3), row.failures,
+               terminal_ ? "\033[K" : "\n");
   }
 
  private:
   const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  static constexpr std::chrono::seconds kLineEvery{10};
   const Clock::time_point begun_ = Clock::now();
+  Clock::time_point next_line_ = begun_ + kLineEvery;
 };
 
 // The last operation of a sequence; those before it are the last ones of others. 1: a failure.
@@ -261,7 +283,7 @@ std::uint64_t compare(Config config, const Origin& origin, std::uint64_t& points
 // Workloads until the time is up; each of another seed, so of another shape.
 Row check(const Arguments& a, const std::string& spec, KeyType keys, const Deadline& until) {
   Row row{spec, keys, {}, 0, 0, 0, 0};
-  const Progress progress;
+  Progress progress;
   for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || !is_late(until)); ++n) {
     Config config = base_config(a, spec, keys);
     Origin origin{{a.ops, a.seed + n, 0, std::nullopt, is_buffered(spec)}, {}};
@@ -313,7 +335,7 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
                   const Deadline& until) {
   constexpr double kMostPerProgram = 0.5;  // seconds of processor time
   Row row{spec, keys, {}, 0, 0, 0, 0};
-  const Progress progress;
+  Progress progress;
   const double begun = processor_seconds();
   for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || !is_late(until)); ++n) {
     ConcurrentConfig config;
@@ -780,7 +802,8 @@ std::vector<std::string_view> heeded(const Arguments& a) {
     more({"--seed", "--program"});
     return all;
   }
-  more({"--nested", "--most", "--eager", "--unordered"});
+  more({"--nested", "--most", "--most-nested", "--crash-on-every", "--eager", "--unordered"});
+  if (a.domain == "memory" || a.domain == "disk") more({"--permuted"});
   if (a.exhaustive != 0) {
     more({"--exhaustive"});
     return all;

@@ -62,6 +62,7 @@ void Recorder::schedule() {
 void Recorder::flushed(pmem::Offset at, std::size_t bytes, pmem::Site site) {
   schedule();
   settle();
+  atomic();
   ++flushes;
   if (gauge != nullptr) gauge->flushed(at, bytes);
   if (!drop(site, Act::flush)) arena_.flushed(at, bytes, thread());
@@ -70,6 +71,7 @@ void Recorder::flushed(pmem::Offset at, std::size_t bytes, pmem::Site site) {
 void Recorder::fencing(pmem::Site site) {
   schedule();
   settle();
+  atomic();
   ++fences;
   if (gauge != nullptr) gauge->fenced();
   if (drop(site, Act::fence)) return;
@@ -95,10 +97,11 @@ std::string Recorder::depends() const {
   return {};
 }
 
-void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by) {
+void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by,
+                      std::uint64_t group) {
   if (gauge != nullptr) gauge->stored(at, bytes);
   if (!arena_.model().all_survive || !arena_.crashable() || crasher == nullptr)
-    return arena_.wrote(at, bytes, pc, by);
+    return arena_.wrote(at, bytes, pc, by, group);
   // A kill may leave a wide store or a copy half done: after each word, but not each of a long one.
   constexpr std::size_t kEachWord = 8;
   const std::size_t end = at + bytes;
@@ -113,13 +116,17 @@ void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc, unsigne
 void Recorder::settle_pending() {
   const std::size_t bytes = pending_bytes_;
   pending_bytes_ = 0;
-  stored(pending_at_, bytes, pending_pc_, thread());
+  stored(pending_at_, bytes, pending_pc_, thread(), plain_group());
+}
+
+void Recorder::learnt(std::size_t at, std::size_t bytes) {
+  if (dependencies && durable_[thread()] == 0 && !of_allocator(at))
+    arena_.unsynced(at, bytes, thread(), saw_[thread()]);
 }
 
 void Recorder::read_and_note(std::size_t at, std::size_t bytes, bool only_read) {
   if (gauge != nullptr) gauge->read(at, bytes);
-  if (only_read && dependencies && durable_[thread()] == 0 && !of_allocator(at))
-    arena_.unsynced(at, bytes, thread(), saw_[thread()]);
+  if (only_read) learnt(at, bytes);
   arena_.will_read(at, bytes);
 }
 
@@ -138,7 +145,11 @@ void Recorder::before_store(std::size_t at, std::size_t bytes) {
 }
 
 void Recorder::after_store(std::size_t at, std::size_t bytes, const void* pc, bool bits) {
-  stored(at, bytes, pc, bits || durable_[thread()] != 0 ? kAnyThread : thread());
+  stored(at, bytes, pc, bits || durable_[thread()] != 0 ? kAnyThread : thread(), 0);
+}
+
+void Recorder::after_copy(std::size_t at, std::size_t bytes, const void* pc) {
+  stored(at, bytes, pc, durable_[thread()] != 0 ? kAnyThread : thread(), plain_group());
 }
 
 void Recorder::runaway() const {

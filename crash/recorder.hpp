@@ -71,6 +71,14 @@ class Recorder final : public pmem::Observer {
   void before_store(std::size_t at, std::size_t bytes);
   // `bits`: only bits of its own; who reads the word does not depend on it.
   void after_store(std::size_t at, std::size_t bytes, const void* pc, bool bits = false);
+  // A plain one: what a compiler may exchange with others between two atomic accesses, flushes or
+  // fences.
+  void after_copy(std::size_t at, std::size_t bytes, const void* pc);
+  void atomic() { ++interval_; }
+  // By a compare-and-exchange that failed.
+  void found(std::size_t at, std::size_t bytes) {
+    if (unseen_[thread()] == 0) learnt(at, bytes);
+  }
 
   // Another simulated thread may run first.
   void schedule();
@@ -89,12 +97,14 @@ class Recorder final : public pmem::Observer {
   // base::Durable: no reads of the current thread are dependencies, and no reads of what it stores,
   // until the same without `begins`.
   void durable(bool begins) { durable_[thread()] += begins ? 1U : ~0U; }
+  void unseen(bool begins) { unseen_[thread()] += begins ? 1U : ~0U; }  // base::Unseen
   // Threads that were left in the middle of a call leave that open.
-  void new_threads() { durable_ = {}; }
+  void new_threads() { durable_ = unseen_ = {}; }
   [[nodiscard]] std::string depends() const;
 
   Crasher* crasher = nullptr;
   bool dependencies = false;  // look for them: simulated threads on a strict tree
+  bool permuted = false;      // plain stores are made in any order that a compiler may give them
   Gauge* gauge = nullptr;
   bool collect_sites = false;
   std::uint64_t point = 0;  // the newest crash point of the workload
@@ -119,8 +129,10 @@ class Recorder final : public pmem::Observer {
                                : at >= pmem::kStateAt && at < pmem::kDirectoryAt;
   }
   void settle_pending();
+  void learnt(std::size_t at, std::size_t bytes);
   void read_and_note(std::size_t at, std::size_t bytes, bool only_read);
-  void stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by);
+  void stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by, std::uint64_t group);
+  [[nodiscard]] std::uint64_t plain_group() const { return permuted ? interval_ : 0; }
   bool drop(const pmem::Site& site, Act act);
   void note_site(SiteUse& use);
   [[noreturn]] void runaway() const;
@@ -128,10 +140,12 @@ class Recorder final : public pmem::Observer {
   Arena& arena_;
   std::array<std::vector<Arena::Unsynced>, kMostThreads> saw_;
   std::array<unsigned, kMostThreads> durable_{};
+  std::array<unsigned, kMostThreads> unseen_{};
   pmem::Site last_site_;
   std::size_t pending_at_ = 0;
   std::size_t pending_bytes_ = 0;
   const void* pending_pc_ = nullptr;
+  std::uint64_t interval_ = kFirstGroup;  // between atomic accesses, flushes and fences
   std::uint64_t events_ = 0;
   std::uint64_t limit_ = ~std::uint64_t{0};
 };

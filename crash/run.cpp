@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <ranges>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -78,6 +77,7 @@ class Run final : Crasher {
     if (!config.replay.empty()) arena_.paths_are_given();
     recorder_.crasher = this;
     recorder_.collect_sites = config.collect_sites;
+    recorder_.permuted = config.permuted;
     recorder_.dropped = config.dropped;
     Recorder::watch(&recorder_);
   }
@@ -542,9 +542,11 @@ class Run final : Crasher {
   void execute_from(std::size_t level, std::vector<Choice>& path,
                     std::optional<std::uint64_t> image) {
     points_[level + 1] = 0;
+    outcome_.reset();
     arena_.begin(path);
     if (image) arena_.choose_image(*image);
     execute(level + 1);
+    if (outcome_) report_.outcomes[report_.crash_points][*outcome_] += arena_.stands_for();
     path = arena_.path();
     arena_.end();
     recorder_.switch_level();
@@ -700,7 +702,7 @@ class Run final : Crasher {
     for (const auto& entry : scanned_) {
       hash = (hash ^ std::hash<Owned>{}(entry.key)) * 0x9E3779B97F4A7C15ULL + entry.value;
     }
-    ++report_.outcomes[report_.crash_points][hash];
+    outcome_ = hash;
   }
 
   // strict: all acknowledged operations, the pending one wholly or not at all.
@@ -977,6 +979,7 @@ class Run final : Crasher {
   std::array<std::uint64_t, kMostLevels + 1> points_{};
   std::unordered_set<std::uint64_t> seen_;
   Random random_{1};
+  std::optional<std::uint64_t> outcome_;  // of this execution
   Report report_;
 };
 
@@ -986,6 +989,18 @@ Report run(const Config& config) {
   if (config.keys == KeyType::u64) return Run<std::uint64_t>(config).go();
   return Run<Bytes>(config).go();
 }
+
+namespace {
+
+std::string show(const std::map<std::uint64_t, std::uint64_t>& outcomes) {
+  std::string text;
+  for (const auto& [hash, images] : outcomes) {
+    text += fmt::format("{}{:x} of {} images", text.empty() ? "" : ", ", hash & 0xFFFF, images);
+  }
+  return text;
+}
+
+}  // namespace
 
 Comparison compare_with_eager(Config config, std::uint64_t most_images) {
   config.nested = 1;  // a crash of recovery has outcomes of its own
@@ -1007,12 +1022,10 @@ Comparison compare_with_eager(Config config, std::uint64_t most_images) {
   if (!comparison.wrong.empty() || !eager.complete || !lazy.complete) return comparison;
   for (const auto& [point, outcomes] : eager.outcomes) {
     const auto same = lazy.outcomes.find(point);
-    if (same != lazy.outcomes.end() &&
-        std::ranges::equal(std::views::keys(outcomes), std::views::keys(same->second)))
-      continue;
+    if (same != lazy.outcomes.end() && outcomes == same->second) continue;
     comparison.wrong =
-        fmt::format("crash point {} has {} outcomes by enumeration and not the same by lazy choice",
-                    point, outcomes.size());
+        fmt::format("crash point {}: by enumeration {}, by lazy choice {}", point, show(outcomes),
+                    same == lazy.outcomes.end() ? "nothing" : show(same->second));
   }
   return comparison;
 }

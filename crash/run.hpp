@@ -34,6 +34,7 @@ struct Config {
   bool eager = false;                 // enumerate images instead of choosing lazily,
   std::uint64_t most_images = ~std::uint64_t{0};  // but of crash points with more of them none
   bool unordered = false;  // words of a line reach the medium in any order, in `memory`, too
+  bool permuted = false;   // plain stores between two atomic accesses are made in any order
   bool record_only = false;
   bool collect_sites = false;
   bool collect_outcomes = false;

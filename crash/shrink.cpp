@@ -139,6 +139,7 @@ std::string replay_line(const Config& config, const Origin& origin, const Failur
                   origin.workload.seed, origin.workload.ops, ranges(origin.kept));
   if (origin.workload.sequence) line += fmt::format(" sequence={}", *origin.workload.sequence);
   if (config.unordered) line += " unordered=1";
+  if (config.permuted) line += " permuted=1";
   if (config.dropped) {
     line += fmt::format(" drop={}:{}:{}", config.dropped->file, config.dropped->line,
                         config.dropped->act == Act::flush ? "flush" : "fence");
@@ -178,6 +179,8 @@ bool parse_replay(std::string_view line, Config& config, Origin& origin) {
       good = good && parse_kept(value, origin.kept);
     } else if (name == "unordered") {
       config.unordered = true;
+    } else if (name == "permuted") {
+      config.permuted = true;
     } else if (name == "drop") {
       const auto parts = split(value, ':');
       good = good && parts.size() == 3 && number(parts[1], n) &&

@@ -8,6 +8,7 @@
 namespace everleaf::alloc {
 namespace {
 constexpr unsigned kCollectRounds = 256;
+constexpr std::size_t kKept = 4096;  // entries of an empty list's memory
 }  // namespace
 
 Grace::Grace(Recycle recycle)
@@ -64,10 +65,17 @@ void Grace::collect(Slot& slot) noexcept {
     {
       const base::MutexGuard guard(slot.mutex);
       const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
-      while (count < ready.size() && !slot.limbo.empty() && slot.limbo.front().epoch + 2 <= epoch) {
-        ready[count++] = slot.limbo.front().block;
-        slot.limbo.pop_front();
+      while (count < ready.size() && slot.waiting() &&
+             slot.limbo[slot.recycled].epoch + 2 <= epoch) {
+        ready[count++] = slot.limbo[slot.recycled++].block;
       }
+      // Half of it at once: each entry is moved once on average.
+      if (2 * slot.recycled >= slot.limbo.size()) {
+        slot.limbo.erase(slot.limbo.begin(),
+                         slot.limbo.begin() + static_cast<std::ptrdiff_t>(slot.recycled));
+        slot.recycled = 0;
+      }
+      if (slot.limbo.empty() && slot.limbo.capacity() > kKept) slot.limbo = {};
     }
     for (std::size_t i = 0; i < count; ++i) recycle(ready[i]);
   }
@@ -95,7 +103,7 @@ void Grace::tidy() noexcept {
   for (unsigned i = 0; i < limit && !waiting; ++i) {
     Slot& slot = (*slots_)[i];
     const base::MutexGuard guard(slot.mutex);
-    waiting = !slot.limbo.empty();
+    waiting = slot.waiting();
   }
   if (!waiting) return;
   try_advance();

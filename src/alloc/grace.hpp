@@ -11,9 +11,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include <everleaf/pool.hpp>
 
@@ -74,8 +74,11 @@ class Grace {
     std::atomic<std::uint64_t> epoch{0};  // 0: not pinned
     unsigned depth = 0;                   // of nested pins; the slot's thread only
     unsigned since_advance = 0;
-    base::Mutex mutex;  // guards limbo against collect_all
-    std::deque<Retired> limbo;
+    base::Mutex mutex;           // guards limbo against collect_all
+    std::vector<Retired> limbo;  // the oldest first,
+    std::size_t recycled = 0;    // of which so many are not waiting any more
+
+    [[nodiscard]] bool waiting() const { return recycled < limbo.size(); }
   };
 
   void enter(unsigned slot) noexcept;

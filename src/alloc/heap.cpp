@@ -64,7 +64,7 @@ std::size_t class_of(std::size_t bytes, Placement placement) {
 // Blocks that a thread keeps for itself: enough to make the central lock rare, few enough that
 // idle threads hold little.
 std::size_t magazine_capacity(std::size_t size_class) {
-  return kClasses[size_class] < 512 ? 64 : 16;
+  return kClasses[size_class] < 512 ? base::kMagazineBlocks : base::kMagazineBlocks / 4;
 }
 
 // Where the blocks of a class lie in a slab.
@@ -187,17 +187,16 @@ bool Heap::parse_header(std::uint64_t slab, Place& place) const {
   if (slab < kFirstSlab || slab >= end) return false;
   const Word header = pmem::load(medium_.at<Word>(slab * kSlabBytes));
   const Word kind = header & 0xFF;
+  const std::uint64_t slabs = header >> 8 & 0xFFFFFF;
+  const bool run = kind == kFreeRun || kind == kLargeRun;
   place.slab = slab;
-  place.slabs = header >> 8 & 0xFFFFFF;
+  place.slabs = slabs;
   place.free_run = kind == kFreeRun;
   place.large = kind == kLargeRun;
-  if (header != make_header(kind, place.slabs, slab) || place.slabs == 0 ||
-      place.slabs > end - slab) {
-    return false;
-  }
-  if (place.free_run || place.large) return true;
+  if (header != make_header(kind, slabs, slab) || slabs == 0 || slabs > end - slab) return false;
+  if (run) return true;
   place.size_class = kind - 1;
-  return kind <= kClasses.size() && place.slabs == 1;
+  return kind <= kClasses.size() && slabs == 1;
 }
 
 bool Heap::locate(Offset block, Place& place) const {
@@ -274,7 +273,7 @@ void Heap::recycle(Offset block) noexcept {
 }
 
 bool Heap::refill(Magazines& mine, std::size_t size_class) {
-  std::array<Offset, 64> batch;
+  std::array<Offset, base::kMagazineBlocks / 2> batch;
   const std::size_t most = magazine_capacity(size_class) / 2;
   mine.of[size_class].reserve(magazine_capacity(size_class));  // before a block is taken
   const base::MutexGuard guard(central_);
@@ -435,12 +434,16 @@ Heap::SlabState* Heap::adopt(std::uint64_t slab) {
     state.shape = geometry(place.size_class);
     state.free_bits.resize((state.shape.count + 63) / 64);
   }
-  for (std::size_t word = 0; word < state.free_bits.size(); ++word) {
-    const std::uint64_t valid = std::min<std::uint64_t>(64, state.shape.count - word * 64);
-    const Word mask = valid == 64 ? ~Word{0} : (Word{1} << valid) - 1;
-    state.free_bits[word] = ~pmem::load(bitmap + word) & mask;
-    state.free += static_cast<std::uint64_t>(std::popcount(state.free_bits[word]));
+  std::uint64_t free = 0;
+  std::uint64_t blocks = state.shape.count;
+  const Word* from = bitmap;
+  for (Word& bits : state.free_bits) {
+    const Word mask = blocks >= 64 ? ~Word{0} : (Word{1} << blocks) - 1;
+    bits = ~pmem::load(from++) & mask;
+    free += static_cast<std::uint64_t>(std::popcount(bits));
+    blocks -= std::min<std::uint64_t>(64, blocks);
   }
+  state.free = free;
   make_room(partial_[state.size_class]);
   publish(slab, state);
   if (state.free != 0) {

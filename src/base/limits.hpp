@@ -14,6 +14,9 @@ inline constexpr std::size_t kNodeChunkBytes = std::size_t{2} << 20;
 inline constexpr std::size_t kMostWorkers = 16;       // threads of a recovery
 inline constexpr unsigned kRetiresPerAdvance = 1024;  // of a thread; an advance takes microseconds
 
+// Blocks of a size class that a thread keeps for itself; of large ones a quarter.
+inline constexpr std::size_t kMagazineBlocks = 64;
+
 // The heap's table of slab states, in two levels: 4096 x 4096 slabs are 1 TiB.
 inline constexpr std::size_t kSlabPages = 4096;
 inline constexpr std::size_t kSlabsPerPage = 4096;

@@ -42,6 +42,16 @@ class Durable {
   ~Durable() {}
 };
 
+// While it lives: of what its compare-and-swaps find this thread learns nothing but that it is not
+// what was expected, and looks again.
+class Unseen {
+ public:
+  Unseen() noexcept {}
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+  ~Unseen() {}
+};
+
 // Names a path that few schedules take: the crash checker counts them.
 inline void reached(const char*) noexcept {}
 

@@ -358,6 +358,7 @@ Word DescriptorPool::resolve(const Word* word, Word seen) const {
 bool DescriptorPool::swap(Word* word, Word from, Word to) {
   // seq_cst: who installs looks at the state next, and who has decided looks at the word next; they
   // must not miss each other. On x86 any compare-and-swap does that.
+  const base::Unseen unseen;
   return std::atomic_ref<Word>(*word).compare_exchange_strong(from, to, std::memory_order_seq_cst);
 }
 

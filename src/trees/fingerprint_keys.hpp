@@ -53,9 +53,7 @@ class BytesKeys : public KeyRecords {
     return {key, prefix_of(key), tag_of(hash), static_cast<std::uint8_t>(hash)};
   }
   [[nodiscard]] bool equal(pmem::Word word, const Probe& probe) const {
-    // An impossible record has an empty key, and is none.
-    return tag_of(word) == probe.hash && key_of(word) == probe.key &&
-           (!probe.key.empty() || readable(word));
+    return tag_of(word) == probe.hash && read(word) == probe.key;
   }
   [[nodiscard]] static std::uint8_t fingerprint_of(Key key) {
     return static_cast<std::uint8_t>(hash_of(key));

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -26,6 +28,7 @@ class KeyWords {
   explicit KeyWords(pmem::Medium&) {}
   [[nodiscard]] static bool too_long(Key) { return false; }
   [[nodiscard]] bool readable(pmem::Word) const { return true; }
+  [[nodiscard]] std::optional<Key> read(pmem::Word word) const { return word; }
   [[nodiscard]] Key key_of(pmem::Word word) const { return word; }
   [[nodiscard]] static std::uint64_t own(Key key) { return key; }
   // There are none.
@@ -44,13 +47,20 @@ class KeyRecords {
   explicit KeyRecords(pmem::Medium& medium) : medium_(&medium) {}
   [[nodiscard]] static bool too_long(Key key) { return key.size() > kMaxKeyBytes; }
   // Whether the word names a record inside the pool.
-  [[nodiscard]] bool readable(pmem::Word word) const { return length_of(word) <= kMaxKeyBytes; }
-  // Empty if it does not; valid while the caller is pinned.
-  [[nodiscard]] Key key_of(pmem::Word word) const {
-    const std::uint64_t length = length_of(word);
-    if (length > kMaxKeyBytes) return {};
-    return {medium_->at<char>(record_of(word) + sizeof(std::uint32_t)), length};
+  [[nodiscard]] bool readable(pmem::Word word) const { return read(word).has_value(); }
+  // Nothing if it does not; valid while the caller is pinned.
+  [[nodiscard]] std::optional<Key> read(pmem::Word word) const {
+    using Length = std::uint32_t;
+    const pmem::Offset at = record_of(word);
+    const std::uint64_t end = medium_->size();
+    if (at < pmem::kHeapAt || at % 16 != 0 || at + sizeof(Length) > end) return {};
+    Length* const record = medium_->at<Length>(at);
+    const Length length = std::atomic_ref<Length>(*record).load(std::memory_order_relaxed);
+    if (length > kMaxKeyBytes || length > end - at - sizeof length) return {};
+    return Key(reinterpret_cast<const char*>(record + 1), length);
   }
+  // The same, or an empty key.
+  [[nodiscard]] Key key_of(pmem::Word word) const { return read(word).value_or(Key{}); }
   // The record's first line, if it names one.
   void prefetch(pmem::Word word) const {
     if (medium_->contains(record_of(word), sizeof(std::uint32_t))) {
@@ -89,19 +99,6 @@ class KeyRecords {
   }
 
   pmem::Medium* medium_;
-
- private:
-  // Larger than any key if the word names no record.
-  [[nodiscard]] std::uint64_t length_of(pmem::Word word) const {
-    const pmem::Offset at = record_of(word);
-    std::uint32_t length = 0;
-    if (at < pmem::kHeapAt || at % 16 != 0 || !medium_->contains(at, sizeof length)) {
-      return ~std::uint64_t{0};
-    }
-    std::memcpy(&length, medium_->at(at), sizeof length);
-    if (!medium_->contains(at + sizeof length, length)) return ~std::uint64_t{0};
-    return length;
-  }
 };
 
 // What a bulk load refuses before its first store.

@@ -84,8 +84,9 @@ template <std::size_t most, class Keys, class Item>
     for (const Item& item : entries) keys.prefetch(item.key);
     std::size_t common = kMaxKeyBytes;
     for (std::size_t i = 0; i < n; ++i) {
-      sound = sound && keys.readable(from[i].key);
-      key[i] = keys.key_of(from[i].key);
+      const std::optional<Bytes> one = keys.read(from[i].key);
+      sound = sound && one;
+      key[i] = one.value_or(Bytes{});
       const auto differ = std::ranges::mismatch(key[0], key[i]).in1;
       common = std::min(common, static_cast<std::size_t>(differ - key[0].begin()));
     }

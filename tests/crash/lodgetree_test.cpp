@@ -20,7 +20,7 @@ namespace everleaf::crash {
 namespace {
 
 // Leaves of up to 11 pairs, buffers of up to 6, logs of 8 records a chunk.
-constexpr const char* kSpec = "lodgetree:node=256:slots=8:log=256:chunks=5:partitions=2";
+constexpr const char* kSpec = "lodgetree:node=256:slots=8:t_node=2:log=256:chunks=5:partitions=2";
 constexpr std::uint64_t kFilled = 1000;  // keys that a full pool was offered
 
 std::map<std::string, std::uint64_t> figures(const Ops& ops) {
@@ -102,7 +102,8 @@ TEST(Lodgetree, WithoutSpace) {
 // P8, P9, A9, A10: chunks are added and written again, while an old pair waits in a cold buffer;
 // the records of one key are in many of them.
 TEST(Lodgetree, Recycling) {
-  constexpr const char* kSmall = "lodgetree:node=256:slots=8:log=256:chunks=3:partitions=1";
+  constexpr const char* kSmall =
+      "lodgetree:node=256:slots=8:t_node=2:log=256:chunks=3:partitions=1";
   Ops ops;
   each(ops, Do::insert, 0, 200, 2);
   for (std::uint64_t round = 0; round < 9; ++round) {
@@ -124,7 +125,7 @@ TEST(Lodgetree, Recycling) {
 // written over dead ones, and no update or removal is refused.
 TEST(Lodgetree, HolesOfAFullLog) {
   Config config;
-  config.spec = "lodgetree:node=256:slots=8:log=256:chunks=3:partitions=1";
+  config.spec = "lodgetree:node=256:slots=8:t_node=2:log=256:chunks=3:partitions=1";
   config.skip_creation = true;
   config.most = 4;
   config.ops = {{Do::fill, kFilled, 0}};
@@ -382,7 +383,7 @@ TEST(Lodgetree, TheLastHoleIsForThoseThatReplace) {
 TEST(Lodgetree, RecordsOfOneKeyInTwoPartitions) {
   for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
     ConcurrentConfig config;
-    config.spec = "lodgetree:node=256:slots=8:log=256:chunks=5:partitions=2";
+    config.spec = "lodgetree:node=256:slots=8:t_node=2:log=256:chunks=5:partitions=2";
     config.keys = keys;
     config.program = *parse_program(
         "2,4,6,8/u2=1,u2=2,u4=3,u2=4,u2=5,u4=6,u2=7,u4=8,u2=9,u4=10,u2=11,u2=12,u4=13,"

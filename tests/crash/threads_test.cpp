@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "run.hpp"
 #include "threads/concurrent.hpp"
 
 namespace everleaf::crash {
@@ -211,6 +212,29 @@ TEST(Programs, AreTheirText) {
 constexpr const char* kTwoParents =
     "2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,31,32,34,35,36,37,"
     "38,39,40,41,30/r34,r35,r36,r37,r38/i33=1";
+
+// A thread that answers after it has read what the other one's crash can lose.
+TEST(Concurrent, WhatIsNotDurableIsNotAnswered) {
+  Config config;
+  config.spec = "wbtree:structure=bitmap-leaf:node=128";
+  config.ops = {{Do::insert, 5, 1}, {Do::update, 5, 3}};
+  config.collect_sites = config.record_only = true;
+  const Report sites = run(config);
+  unsigned noticed = 0;
+  for (const auto& [site, use] : sites.sites) {
+    if (!site.file.ends_with("wbtree/write.cpp") || site.act != Act::fence) continue;
+    ConcurrentConfig concurrent;
+    concurrent.spec = config.spec;
+    concurrent.program = *parse_program("2,4,6/i5=1/f5");
+    concurrent.preemptions = 1;
+    concurrent.dropped = site;
+    const std::string failure = run_concurrent(concurrent).failure;
+    noticed += failure.find("after reading") != std::string::npos ? 1 : 0;
+    concurrent.dropped.reset();
+    EXPECT_EQ(run_concurrent(concurrent).failure, "");
+  }
+  EXPECT_GE(noticed, 1U);
+}
 
 // Splits, unlinking and scans that meet: every schedule with one preemption, every crash in them.
 TEST(Concurrent, NothingIsFoundInASoundTree) {

@@ -98,8 +98,9 @@ TEST(Lodgetree, AFullPoolTakesUpdatesAndRemovals) {
     EXPECT_EQ(difference<K>(index, map), "") << spec;
     EXPECT_EQ(unsound(pool), "");
   };
-  for (const std::string spec : {"lodgetree:node=256:slots=8:log=256:chunks=3:partitions=1",
-                                 "lodgetree:node=256:slots=32:log=512:chunks=5:partitions=2"}) {
+  for (const std::string spec :
+       {"lodgetree:node=256:slots=8:t_node=2:log=256:chunks=3:partitions=1",
+        "lodgetree:node=256:slots=32:t_node=2:log=512:chunks=5:partitions=2"}) {
     run.operator()<std::uint64_t>(spec);
     run.operator()<Bytes>(spec);
   }
@@ -108,7 +109,7 @@ TEST(Lodgetree, AFullPoolTakesUpdatesAndRemovals) {
 // The same with two partitions: the records that updates replaced were in the full chunk of a
 // thread that had gone. Nobody closed it, so its dead records were no holes.
 TEST(Lodgetree, AFullPoolTakesUpdatesOfWhatAnotherThreadWrote) {
-  constexpr const char* kSpec = "lodgetree:node=256:slots=8:log=256:chunks=5:partitions=2";
+  constexpr const char* kSpec = "lodgetree:node=256:slots=8:t_node=2:log=256:chunks=5:partitions=2";
   for (unsigned removals = 5; removals < 100; removals += 10) {
     const Scratch scratch;
     Map<std::uint64_t> map;
@@ -151,7 +152,8 @@ TEST(Lodgetree, AFullPoolTakesUpdatesOfWhatAnotherThreadWrote) {
 // Their records and the others did not fit into a buffer at once, and to flush them all was to
 // split the leaf: the pool could not be opened for writing any more.
 TEST(Lodgetree, AFullPoolOpensAfterACrash) {
-  constexpr const char* kSpec = "lodgetree:node=256:slots=8:log=4096:chunks=5:partitions=1";
+  constexpr const char* kSpec =
+      "lodgetree:node=256:slots=8:t_node=2:log=4096:chunks=5:partitions=1";
   unsigned cases = 0;
   for (unsigned which = 1; which < 8; ++which) {
     const Scratch scratch;
@@ -292,7 +294,8 @@ TEST(Lodgetree, AnOpenWithoutMemoryLeavesNothing) {
   {
     Pool pool = Pool::open(path, small_pool()).value();
     auto index =
-        pool.index<Bytes>("index", "lodgetree:node=256:slots=8:log=256:chunks=5:partitions=2")
+        pool.index<Bytes>("index",
+                          "lodgetree:node=256:slots=8:t_node=2:log=256:chunks=5:partitions=2")
             .value();
     for (std::uint64_t n = 0; n < 3000; ++n) {
       const std::string key = "a key of more than fifteen bytes " + std::to_string(n);

@@ -13,6 +13,7 @@ inline constexpr unsigned kKeyStripeBits = 2;  // of a Store's latches
 inline constexpr std::size_t kNodeChunkBytes = std::size_t{32} << 10;
 inline constexpr std::size_t kMostWorkers = 1;
 inline constexpr unsigned kRetiresPerAdvance = 4;
+inline constexpr std::size_t kMagazineBlocks = 8;
 inline constexpr std::size_t kSlabPages = 16;
 inline constexpr std::size_t kSlabsPerPage = 64;
 inline constexpr unsigned kTagBits = 7;

@@ -12,6 +12,7 @@ void unlock(const void* mutex, bool& held) noexcept;
 void wait(unsigned round) noexcept;
 void reads_discarded() noexcept;
 void durable(bool begins) noexcept;
+void unseen(bool begins) noexcept;
 void reached(const char* path) noexcept;
 void verify_over(const void* from, std::size_t bytes) noexcept;
 void verify_begin() noexcept;
@@ -48,6 +49,14 @@ class Durable {
   Durable(const Durable&) = delete;
   Durable& operator=(const Durable&) = delete;
   ~Durable() { crash::seam::durable(false); }
+};
+
+class Unseen {
+ public:
+  Unseen() noexcept { crash::seam::unseen(true); }
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+  ~Unseen() { crash::seam::unseen(false); }
 };
 
 inline void reached(const char* path) noexcept {

@@ -46,11 +46,12 @@ class BytesKeys : public KeyRecords {
     const Word prefix = plain(word) & ~kOffsetMask;
     // A shorter prefix is padded with zeros: unequal tags decide, equal ones do not.
     if (prefix != probe.prefix) return prefix < probe.prefix ? -1 : 1;
-    if (!readable(word)) {
+    const std::optional<Key> key = read(word);
+    if (!key) {
       probe.bad = true;
       return -1;
     }
-    const int order = key_of(word).compare(probe.key);
+    const int order = key->compare(probe.key);
     return order < 0 ? -1 : static_cast<int>(order > 0);
   }
   [[nodiscard]] static Word mark(Word) { return 0; }
@@ -62,8 +63,11 @@ class BytesKeys : public KeyRecords {
   [[nodiscard]] static Word plain(Word word) { return word & ~kLeft; }
 
   // 0 names the empty key, which as a bound needs no record.
-  [[nodiscard]] bool readable(Word word) const { return word == 0 || KeyRecords::readable(word); }
-  [[nodiscard]] Key key_of(Word word) const { return word == 0 ? Key{} : KeyRecords::key_of(word); }
+  [[nodiscard]] std::optional<Key> read(Word word) const {
+    return word == 0 ? Key{} : KeyRecords::read(word);
+  }
+  [[nodiscard]] bool readable(Word word) const { return read(word).has_value(); }
+  [[nodiscard]] Key key_of(Word word) const { return read(word).value_or(Key{}); }
   [[nodiscard]] bool tag_matches(Word word) const {
     return (plain(word) & ~kOffsetMask) == prefix_of(key_of(word));
   }

@@ -30,10 +30,11 @@ bool WbTree<Keys>::survey_keys(Survey& s, Offset offset, Node node, const Slots&
   Key previous{};
   for (unsigned i = 0; i < slots.count(); ++i) {
     const Word word = node.key(slots.at(i));
-    const Key key = keys_.key_of(word);
+    const std::optional<Key> read = keys_.read(word);
+    const Key key = read.value_or(Key{});
     if constexpr (Keys::kRecords) {
       const std::size_t bytes = c_.heap.allocated_bytes(Keys::record_of(word));
-      if (!keys_.readable(word) || bytes < Keys::record_bytes(key)) {
+      if (!read || bytes < Keys::record_bytes(key)) {
         s.problem(at_node(offset, "a key record is impossible or not allocated"));
         return false;
       }

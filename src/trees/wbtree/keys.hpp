@@ -93,11 +93,12 @@ class BytesKeys : public KeyRecords {
     return kind == NodeKind::bitmap_only ? hash_tag(key) : prefix_tag(key);
   }
   [[nodiscard]] int compare_bytes(Word word, const Probe& probe) const {
-    if (!readable(word)) {
+    const std::optional<Key> key = read(word);
+    if (!key) {
       probe.bad = true;
       return -1;
     }
-    return sign(key_of(word).compare(probe.key));
+    return sign(key->compare(probe.key));
   }
 };
 
