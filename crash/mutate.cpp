@@ -1,6 +1,7 @@
 #include "mutate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -128,14 +129,20 @@ std::vector<Try> tries(const std::vector<Config>& configs, const std::vector<Cov
   return all;
 }
 
+// A split or a merge in one thread, a change of what it leaves in the other: for fences that come
+// before a lock is given back.
+constexpr std::array kMeetings{"2,4,6,8,10,12,14/i5=1/r2,f2", "2,4,6,8,10,12/i5=1/u2=7,f2",
+                               "2,4,6,8,10,12,14/r4,r6,r8/i3=1,f3"};
+
 std::string by_threads(const Config& like, const SiteId& site, const Deadline& until) {
-  for (std::uint64_t seed = 1; !is_late(until); ++seed) {
+  for (std::uint64_t seed = 0; seed == 0 || !is_late(until); ++seed) {
     ConcurrentConfig config;
     config.spec = like.spec;
     config.keys = like.keys;
     config.domain = like.domain;
     config.seed = seed;
-    config.program = make_program(seed, 2, is_buffered(like.spec));
+    config.program = seed < kMeetings.size() ? *parse_program(kMeetings[seed])
+                                             : make_program(seed, 2, is_buffered(like.spec));
     config.preemptions = 1;
     config.random_runs = 10;
     config.dropped = site;

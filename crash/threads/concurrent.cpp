@@ -17,7 +17,7 @@ constexpr std::size_t kCapacity = std::size_t{2} << 20;
 constexpr std::uint64_t kMostPoints = 200'000;
 constexpr std::uint64_t kMostEvents = 20'000'000;
 constexpr const char* kName = "index";
-constexpr std::uint32_t kMostKeys = 64;
+constexpr std::uint32_t kMostKeys = 512;
 constexpr std::uint64_t kAfterwards = 9000;       // values of what is written after a crash
 constexpr std::string_view kLetters = "iuprfst";  // in the order of Call::Kind
 
@@ -237,11 +237,10 @@ class Concurrent final : Crasher {
                               everleaf::to_string(outcome)));
     }
     std::size_t known = 0;
-    for (std::uint32_t key = 0; key < kMostKeys; ++key) {
+    for (const std::uint32_t key : keys_) {
       const Owned wanted = make_key<K>(key);
       if (wanted < from) continue;
       const auto at = std::ranges::find(out, wanted, &Entry<K>::key);
-      if (at == out.end() && !used(key)) continue;
       known += at == out.end() ? 0 : 1;
       calls_[thread].push_back({Call::Kind::find, key, at == out.end() ? 0 : at->value, invoked,
                                 returned, at == out.end() ? Outcome::absent : Outcome::done});
@@ -254,13 +253,6 @@ class Concurrent final : Crasher {
     if (!recorder_.dependencies) return;
     if (const std::string what = recorder_.depends(); !what.empty())
       fail("a call answers after reading " + what);
-  }
-
-  [[nodiscard]] bool used(std::uint32_t key) const {
-    if (config_.program.begins_with(key)) return true;
-    return std::ranges::any_of(config_.program.threads, [key](const auto& calls) {
-      return std::ranges::find(calls, key, &Call::key) != calls.end();
-    });
   }
 
   // --- Crashes ---
@@ -334,7 +326,7 @@ class Concurrent final : Crasher {
   void judge(Pool& pool, Index<K>& index, std::string_view when, std::uint64_t durable = 0) {
     std::vector<Call> all;
     std::vector<Recovered> keys;
-    for (std::uint32_t key = 0; key < kMostKeys; ++key) {
+    for (const std::uint32_t key : keys_) {
       std::vector<Call> calls;
       for (const auto& of_thread : calls_) {
         std::ranges::copy_if(of_thread, std::back_inserter(calls),
@@ -408,6 +400,7 @@ class Concurrent final : Crasher {
   }
 
   const ConcurrentConfig& config_;
+  const std::vector<std::uint32_t> keys_ = config_.program.keys();
   const bool strict_ = !is_buffered(config_.spec);
   const std::string line_ = replay_line(config_, {});
   Arena arena_;
@@ -432,6 +425,17 @@ bool Program::begins_with(std::uint32_t key) const {
          std::ranges::find(removed, key) == removed.end();
 }
 
+std::vector<std::uint32_t> Program::keys() const {
+  std::vector<std::uint32_t> all = preload;
+  for (const auto& of_thread : threads) {
+    for (const Call& call : of_thread) all.push_back(call.key);
+  }
+  std::ranges::sort(all);
+  const auto twice = std::ranges::unique(all);
+  all.erase(twice.begin(), twice.end());
+  return all;
+}
+
 std::string to_string(const Program& program) {
   std::string text;
   for (const std::uint32_t key : program.preload) {
@@ -451,18 +455,12 @@ std::string to_string(const Program& program) {
 
 // What a judge looks at, and the scheduler runs.
 static bool can_be_judged(const Program& program) {
-  std::vector<std::uint32_t> keys = program.preload;
+  const std::vector<std::uint32_t> keys = program.keys();
   std::size_t calls = 0;
   std::size_t scans = 0;
   for (const auto& of_thread : program.threads) {
-    for (const Call& call : of_thread) {
-      keys.push_back(call.key);
-      ++(call.kind == Call::Kind::scan ? scans : calls);
-    }
+    for (const Call& call : of_thread) ++(call.kind == Call::Kind::scan ? scans : calls);
   }
-  std::ranges::sort(keys);
-  const auto twice = std::ranges::unique(keys);
-  keys.erase(twice.begin(), twice.end());
   return program.threads.size() <= kMostFibers && (keys.empty() || keys.back() < kMostKeys) &&
          calls + scans * keys.size() <= kMostCalls;
 }

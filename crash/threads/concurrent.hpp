@@ -19,6 +19,7 @@ struct Program {
   std::vector<std::vector<Call>> threads;  // kind, key and value of each call
 
   [[nodiscard]] bool begins_with(std::uint32_t key) const;
+  [[nodiscard]] std::vector<std::uint32_t> keys() const;  // rising, each once
 };
 // "4,5,6,!5/i7=1,r4/f7": preloaded keys, those that go again, then the calls of each thread.
 std::string to_string(const Program& program);
