@@ -813,8 +813,9 @@ std::vector<std::string_view> heeded(const Arguments& a) {
             "--most",   "--budget", "--processor-time", "--jobs",   "--site", "--json", "--pmwcas"};
   }
   if (a.pmwcas) {
-    return {"--pmwcas",         "--threads", "--domain", "--seed",    "--nested", "--budget",
-            "--processor-time", "--jobs",    "--json",   "--program", "--first",  "--all-schedules"};
+    return {"--pmwcas", "--threads", "--domain",         "--seed",
+            "--nested", "--budget",  "--processor-time", "--jobs",
+            "--json",   "--program", "--first",          "--all-schedules"};
   }
   std::vector<std::string_view> all{"--index", "--keys", "--domain", "--threads",       "--budget",
                                     "--jobs",  "--json", "--first",  "--processor-time"};

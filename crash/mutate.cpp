@@ -201,19 +201,15 @@ std::string by_used_blocks(const std::vector<Config>& configs,
 // --- Programs of src/pmwcas ---
 std::string by_words(const SiteId& site, double seconds) {
   const auto until = Deadline::within(seconds);
-  for (const Domain domain : {Domain::memory, Domain::disk}) {
-    for (WordsProgram& program : lone_programs()) {
-      WordsConfig config;
-      config.program = std::move(program);
-      config.domain = domain;
-      config.preemptions = config.random_runs = 0;
-      config.nested = 2;
-      config.then = work_after(config.program);
-      config.dropped = site;
-      config.deadline = Deadline::within(1);
-      const WordsReport report = run_words(config);
-      if (!report.failure.empty()) return replay_line(config, report) + ": " + report.failure;
-    }
+  for (WordsProgram& program : lone_programs()) {
+    WordsConfig config;
+    config.program = std::move(program);
+    config.preemptions = config.random_runs = 0;
+    config.nested = 2;
+    config.then = work_after(config.program);
+    config.dropped = site;
+    const WordsReport report = run_words(config);
+    if (!report.failure.empty()) return replay_line(config, report) + ": " + report.failure;
   }
   for (const WordsStory& story : word_stories()) {
     WordsConfig config = config_of(story, Domain::memory);

@@ -225,7 +225,8 @@ std::vector<Op> used_blocks() {
   constexpr std::uint64_t kLengths = 14;
   std::vector<Op> ops;
   for (const Do what : {Do::insert, Do::remove}) {
-    for (std::uint64_t n = 0; n < 20; ++n) ops.push_back({what, kSizedKeys + kLength + kLengths * n, 7});
+    for (std::uint64_t n = 0; n < 20; ++n)
+      ops.push_back({what, kSizedKeys + kLength + kLengths * n, 7});
   }
   ops.push_back({Do::other_index, 0, 0});
   ops.push_back({Do::other_write, 3, 4});

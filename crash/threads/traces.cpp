@@ -137,9 +137,8 @@ void Traces::find_races(const Trace& trace) {
     clocks[i] = clock;
     for (unsigned other = 0; other < kMostFibers; ++other) {
       const std::size_t race = before[other];
-      const bool kept = std::ranges::any_of(before, [&](std::size_t last) {
-        return last != race && clocks[last][other] >= race;
-      });
+      const bool kept = std::ranges::any_of(
+          before, [&](std::size_t last) { return last != race && clocks[last][other] >= race; });
       if (race == 0 || race <= now[mine][other] || kept || race > path_.size()) continue;
       const unsigned first = beginnings(clocks, who, race, i);
       Node& node = path_[race - 1];

@@ -1,6 +1,6 @@
 // Every schedule of a program, but for the order of steps that do not depend on each other: dynamic
-// partial order reduction with source sets (Abdulla and others, POPL 2014) and sleep sets (Godefroid,
-// LNCS 1032).
+// partial order reduction with source sets (Abdulla and others, POPL 2014) and sleep sets
+// (Godefroid, LNCS 1032).
 //
 // A step is what a thread does between two of its points. Two steps depend on each other if both
 // touch a word and one stores to it; schedules that differ in the order of independent steps alone

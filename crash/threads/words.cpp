@@ -801,11 +801,11 @@ WordsReport run_words(const WordsConfig& config) {
 
 std::string replay_line(const WordsConfig& config, const std::vector<Switch>& switches,
                         const std::optional<Switch>& parked) {
-  return fmt::format(
-      "words={} domain={} nested={} lanes={} schedules={}{} switches={}", to_string(config.program),
-      everleaf::to_string(config.domain), config.nested, config.new_lanes ? "new" : "old",
-      config.all_schedules ? "all" : "some",
-      parked ? fmt::format(" parked={}:{}", parked->at, parked->to) : "", to_string(switches));
+  return fmt::format("words={} domain={} nested={} lanes={} schedules={}{} switches={}",
+                     to_string(config.program), everleaf::to_string(config.domain), config.nested,
+                     config.new_lanes ? "new" : "old", config.all_schedules ? "all" : "some",
+                     parked ? fmt::format(" parked={}:{}", parked->at, parked->to) : "",
+                     to_string(switches));
 }
 
 std::optional<WordsConfig> parse_words_replay(std::string_view line) {

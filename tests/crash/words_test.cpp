@@ -150,8 +150,8 @@ TEST(Words, OneThreadEveryCrashOnADisk) {
 }
 
 // Two threads, two words each, no bound on preemptions: every schedule, but for the order of steps
-// that do not depend on each other, and every crash before every fence and answer in them. Of two of
-// them every crash of every recovery, too, and of the work after it. The other programs of this
+// that do not depend on each other, and every crash before every fence and answer in them. Of two
+// of them every crash of every recovery, too, and of the work after it. The other programs of this
 // list take longer: `make crash`.
 TEST(Words, AllSchedules) {
   const auto programs = pair_programs();
