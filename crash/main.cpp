@@ -427,7 +427,14 @@ int run_words(const Arguments& a) {
     config.preemptions = 2;
     config.nested = std::min(a.nested, config.nested);
     check_one(config);
-  } else if (a.threads > 1) {
+  } else if (a.threads == 1) {
+    for (WordsProgram& program : lone_programs()) {
+      WordsConfig config = all_crashes_of(std::move(program), domain);
+      config.nested = std::min(a.nested, config.nested);
+      config.deadline = Deadline::within(kMostPerProgram, until);
+      if (on()) check_one(config);
+    }
+  } else {
     for (const WordsStory& story : word_stories()) {
       if (on()) check_one(config_of(story, domain));
     }

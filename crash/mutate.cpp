@@ -202,11 +202,7 @@ std::string by_used_blocks(const std::vector<Config>& configs,
 std::string by_words(const SiteId& site, double seconds) {
   const auto until = Deadline::within(seconds);
   for (WordsProgram& program : lone_programs()) {
-    WordsConfig config;
-    config.program = std::move(program);
-    config.preemptions = config.random_runs = 0;
-    config.nested = 2;
-    config.then = work_after(config.program);
+    WordsConfig config = all_crashes_of(std::move(program), Domain::memory);
     config.dropped = site;
     const WordsReport report = run_words(config);
     if (!report.failure.empty()) return replay_line(config, report) + ": " + report.failure;

@@ -769,6 +769,16 @@ std::vector<WordsProgram> pair_programs() {
                       "0,0/0:+1+1:+1/1:=+0:=", "0,0/0:+1+1:+1~/0:+1+1:+1"});
 }
 
+WordsConfig all_crashes_of(WordsProgram program, Domain domain) {
+  WordsConfig config;
+  config.program = std::move(program);
+  config.domain = domain;
+  config.preemptions = config.random_runs = 0;
+  config.nested = 2;
+  config.then = work_after(config.program);
+  return config;
+}
+
 WordsConfig all_schedules_of(WordsProgram program, unsigned nested, Domain domain) {
   WordsConfig config;
   config.program = std::move(program);

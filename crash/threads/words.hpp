@@ -108,6 +108,8 @@ struct WordsConfig {
   Deadline deadline;
 };
 
+// One thread: every crash, every crash of each recovery, and of the work after it.
+WordsConfig all_crashes_of(WordsProgram program, Domain domain);
 // Every schedule, and every crash in them.
 WordsConfig all_schedules_of(WordsProgram program, unsigned nested, Domain domain);
 // How far a program is explored when there are many: by its seed.

@@ -112,15 +112,8 @@ TEST(WordPrograms, AreTheirText) {
 // W1 to W6, A1 to A8: every image of every crash, recovery crashed, and work after both.
 TEST(Words, OneThreadEveryCrash) {
   for (const WordsProgram& program : lone_programs()) {
-    WordsConfig config;
-    config.program = program;
-    config.random_runs = 0;
-    config.preemptions = 0;
-    config.nested = 2;
-    config.then = work_after(config.program);
     for (const Domain domain : {Domain::memory, Domain::cache}) {
-      config.domain = domain;
-      EXPECT_GT(explore(config).nested_points, 0U);
+      EXPECT_GT(explore(all_crashes_of(program, domain)).nested_points, 0U);
     }
   }
 }
