@@ -81,6 +81,7 @@ crash: ## Crash every tree at every point for ten minutes (CRASH_BUDGET=600)
 	  build/release/crash/everleaf-crash --pmwcas --threads $$threads --domain $$domain \
 	    --budget $$(($(CRASH_BUDGET) / 100)); \
 	done; done
+	@build/release/crash/everleaf-crash --pmwcas --all-schedules --budget $(CRASH_BUDGET)
 	@build/release/crash/everleaf-crash --counts
 
 mutants: ## Would the crash checker notice? Drop every flush and fence; plant known bugs (an hour)

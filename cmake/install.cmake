@@ -1,14 +1,22 @@
-# The installed package: find_package(everleaf) gives everleaf::everleaf.
+# The installed package: find_package(everleaf) gives everleaf::everleaf, and everleaf::pmwcas.
 include(CMakePackageConfigHelpers)
 
 set(EVERLEAF_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/everleaf)
 
-install(TARGETS everleaf EXPORT everleaf-targets
+install(TARGETS everleaf everleaf-pmwcas EXPORT everleaf-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT development)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/everleaf
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+# What words/word_pool.hpp includes.
+foreach(header words/word_pool.hpp pmwcas/pmwcas.hpp pmwcas/layout.hpp alloc/grace.hpp alloc/heap.hpp
+    alloc/redo_log.hpp base/limits.hpp base/seam.hpp base/thread_slot.hpp pmem/file.hpp pmem/format.hpp
+    pmem/header.hpp pmem/medium.hpp pmem/pool_file.hpp pmem/site.hpp pmem/unborn.hpp pmem/write_back.hpp)
+  get_filename_component(directory ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/src/${header}
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/everleaf-pmwcas/${directory} COMPONENT development)
+endforeach()
 install(EXPORT everleaf-targets NAMESPACE everleaf::
   DESTINATION ${EVERLEAF_PACKAGE_DIR} COMPONENT development)
 

@@ -65,7 +65,10 @@ template <class T>
 inline void before_atomic(const volatile T* address, bool stores, bool shared = true) {
   const bool inside = watched(address);
   if (Scheduler::active() != nullptr && (inside || shared)) g_recorder->schedule();
-  if (!inside) return;
+  if (!inside) {
+    if (Scheduler::active() != nullptr) Scheduler::active()->touch(address, stores);
+    return;
+  }
   g_recorder->settle();
   g_recorder->atomic();
   // An exchange keeps what it does not change.

@@ -51,6 +51,7 @@ struct Arguments {
   std::string program;
   std::string site;
   bool pmwcas = false;
+  bool all_schedules = false;
   bool mutate = false;
   bool planted = false;
   bool first = false;
@@ -116,6 +117,8 @@ void declare_options(CLI::App& app, Arguments& a) {
       ->check(CLI::PositiveNumber);
   app.add_flag("--pmwcas", a.pmwcas,
                "Programs of src/pmwcas without a tree; --program 1,2/0:1>3+1:2>4/r0,1:+1");
+  app.add_flag("--all-schedules", a.all_schedules,
+               "With --pmwcas: every schedule of one program, or of those that are small enough");
   app.add_flag("--mutate", a.mutate, "Drop each flush and fence in turn: the checker must notice");
   app.add_option("--site", a.site, "With --mutate: only sites whose name contains this");
   app.add_flag("--planted", a.planted,
@@ -393,6 +396,7 @@ int run_words(const Arguments& a) {
   const auto check_one = [&](const WordsConfig& config) {
     const WordsReport report = crash::run_words(config);
     sum.schedules += report.schedules;
+    sum.redundant += report.redundant;
     sum.crash_points += report.crash_points;
     sum.nested_points += report.nested_points;
     sum.executions += report.executions;
@@ -408,17 +412,35 @@ int run_words(const Arguments& a) {
   };
   const auto on = [&] { return (failures == 0 || !a.first) && !is_late(until); };
   const Domain domain = parse_domain(a.domain).value_or(Domain::memory);
-  if (!a.program.empty()) {
+  const auto check_all = [&](WordsProgram program) {
+    WordsConfig config = all_schedules_of(std::move(program), std::min(a.nested, 2U), domain);
+    config.deadline = until;
+    check_one(config);
+  };
+  if (a.all_schedules) {
+    for (WordsProgram& program :
+         a.program.empty() ? pair_programs() : std::vector{*parse_words(a.program)}) {
+      if (on()) check_all(std::move(program));
+    }
+  } else if (!a.program.empty()) {
     WordsConfig config = word_search(*parse_words(a.program), a.seed, domain);
     config.preemptions = 2;
     config.nested = std::min(a.nested, config.nested);
     check_one(config);
-  } else if (a.threads > 1) {
+  } else if (a.threads == 1) {
+    for (WordsProgram& program : lone_programs()) {
+      WordsConfig config = all_crashes_of(std::move(program), domain);
+      config.nested = std::min(a.nested, config.nested);
+      config.deadline = Deadline::within(kMostPerProgram, until);
+      if (on()) check_one(config);
+    }
+  } else {
     for (const WordsStory& story : word_stories()) {
       if (on()) check_one(config_of(story, domain));
     }
   }
-  for (std::uint64_t seed = a.seed; a.program.empty() && on(); ++seed) {
+  const bool random = !a.all_schedules && a.program.empty();
+  for (std::uint64_t seed = a.seed; random && on(); ++seed) {
     WordsConfig config = word_search(make_words(seed, a.threads), seed, domain);
     config.nested = std::min(a.nested, config.nested);
     config.deadline = Deadline::within(kMostPerProgram, until);
@@ -427,6 +449,10 @@ int run_words(const Arguments& a) {
   fmt::print(
       "{} programs, {} schedules, {} crash points, {} in recovery, {} executions, {} failures\n", n,
       sum.schedules, sum.crash_points, sum.nested_points, sum.executions, failures);
+  if (a.all_schedules) {
+    fmt::print("{} of the schedules redundant; {}\n", sum.redundant,
+               sum.complete && on() ? "all are run" : "NOT ALL are run");
+  }
   for (const auto& [path, times] : sum.reached) fmt::print("  {:>9} {}\n", times, path);
   const double seconds = processor_seconds() - begun;
   write_json(a.json, nlohmann::json::array(
@@ -651,6 +677,10 @@ std::vector<Config> mutant_runs(const Arguments& a, std::vector<std::size_t>& of
         configs.push_back(std::move(config));
       }
     }
+    if (all[i].second == KeyType::bytes) {
+      configs.push_back(base_config(a, all[i].first, all[i].second));
+      configs.back().ops = used_blocks();
+    }
     of.resize(configs.size(), i);
   }
   return configs;
@@ -790,8 +820,9 @@ std::vector<std::string_view> heeded(const Arguments& a) {
             "--most",   "--budget", "--processor-time", "--jobs",   "--site", "--json", "--pmwcas"};
   }
   if (a.pmwcas) {
-    return {"--pmwcas",         "--threads", "--domain", "--seed",    "--nested", "--budget",
-            "--processor-time", "--jobs",    "--json",   "--program", "--first"};
+    return {"--pmwcas", "--threads", "--domain",         "--seed",
+            "--nested", "--budget",  "--processor-time", "--jobs",
+            "--json",   "--program", "--first",          "--all-schedules"};
   }
   std::vector<std::string_view> all{"--index", "--keys", "--domain", "--threads",       "--budget",
                                     "--jobs",  "--json", "--first",  "--processor-time"};

@@ -59,17 +59,30 @@ void Recorder::schedule() {
   Scheduler::active()->point();
 }
 
+// What a crash can leave is most just before a fence. So that each thread's fence is met with each
+// number of the others' fences passed and all before their next one done: a thread comes to a fence
+// in a step of its own, on which the others' fences depend.
+void Recorder::come_to_fence() {
+  schedule();
+  Scheduler* const scheduler = Scheduler::active();
+  if (scheduler == nullptr || !scheduler->wants_touches) return;
+  scheduler->touch(Scheduler::kArrival | scheduler->current(), true);
+  scheduler->point();
+  scheduler->touch_others(Scheduler::kArrival);
+}
+
 void Recorder::flushed(pmem::Offset at, std::size_t bytes, pmem::Site site) {
   schedule();
   settle();
   atomic();
+  touch(at / pmem::kLine * pmem::kLine, bytes + at % pmem::kLine, false);
   ++flushes;
   if (gauge != nullptr) gauge->flushed(at, bytes);
   if (!drop(site, Act::flush)) arena_.flushed(at, bytes, thread());
 }
 
 void Recorder::fencing(pmem::Site site) {
-  schedule();
+  come_to_fence();
   settle();
   atomic();
   ++fences;
@@ -124,7 +137,14 @@ void Recorder::learnt(std::size_t at, std::size_t bytes) {
     arena_.unsynced(at, bytes, thread(), saw_[thread()]);
 }
 
+void Recorder::touch(std::size_t at, std::size_t bytes, bool stores) {
+  Scheduler* const scheduler = Scheduler::active();
+  if (scheduler == nullptr || !scheduler->wants_touches) return;
+  for (std::size_t unit = at / 8; unit * 8 < at + bytes; ++unit) scheduler->touch(unit, stores);
+}
+
 void Recorder::read_and_note(std::size_t at, std::size_t bytes, bool only_read) {
+  touch(at, bytes, false);
   if (gauge != nullptr) gauge->read(at, bytes);
   if (only_read) learnt(at, bytes);
   arena_.will_read(at, bytes);
@@ -133,6 +153,7 @@ void Recorder::read_and_note(std::size_t at, std::size_t bytes, bool only_read) 
 void Recorder::write(std::size_t at, std::size_t bytes, const void* pc) {
   settle();
   if (++events_ > limit_) runaway();
+  touch(at, bytes, true);
   arena_.will_write(at, bytes);
   pending_at_ = at;
   pending_bytes_ = bytes;
@@ -141,6 +162,7 @@ void Recorder::write(std::size_t at, std::size_t bytes, const void* pc) {
 
 void Recorder::before_store(std::size_t at, std::size_t bytes) {
   settle();
+  touch(at, bytes, true);
   arena_.will_write(at, bytes);
 }
 

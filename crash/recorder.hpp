@@ -130,6 +130,8 @@ class Recorder final : public pmem::Observer {
   }
   void settle_pending();
   void learnt(std::size_t at, std::size_t bytes);
+  void come_to_fence();
+  static void touch(std::size_t at, std::size_t bytes, bool stores);
   void read_and_note(std::size_t at, std::size_t bytes, bool only_read);
   void stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by, std::uint64_t group);
   [[nodiscard]] std::uint64_t plain_group() const { return permuted ? interval_ : 0; }

@@ -220,6 +220,19 @@ std::vector<Op> make_workload(const WorkloadOptions& options) {
   return ops;
 }
 
+std::vector<Op> used_blocks() {
+  constexpr std::uint64_t kLength = 4;  // of 72 bytes: records of the size of a BzTree's table
+  constexpr std::uint64_t kLengths = 14;
+  std::vector<Op> ops;
+  for (const Do what : {Do::insert, Do::remove}) {
+    for (std::uint64_t n = 0; n < 20; ++n)
+      ops.push_back({what, kSizedKeys + kLength + kLengths * n, 7});
+  }
+  ops.push_back({Do::other_index, 0, 0});
+  ops.push_back({Do::other_write, 3, 4});
+  return ops;
+}
+
 bool nth_sequence(std::uint64_t n, std::size_t length, bool ticks, std::vector<Op>& ops) {
   static constexpr Do kKinds[] = {Do::insert, Do::update, Do::remove, Do::tick};
   constexpr std::uint64_t kKeys = 3;

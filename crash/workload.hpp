@@ -52,6 +52,8 @@ struct WorkloadOptions {
   bool ticks = false;  // for a buffered tree
 };
 std::vector<Op> make_workload(const WorkloadOptions& options);
+// Records come and go, and then there is one more index, whose first blocks hold what those left.
+std::vector<Op> used_blocks();
 // The n-th of all sequences of `length` operations over a small key space; false: there are no
 // more.
 bool nth_sequence(std::uint64_t n, std::size_t length, bool ticks, std::vector<Op>& ops);

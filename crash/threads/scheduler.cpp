@@ -163,6 +163,7 @@ unsigned Scheduler::choose(unsigned set) {
   const unsigned chosen = policy_->choose(trace_.points, current_, set);
   trace_.choices.push_back(static_cast<std::uint16_t>(chosen << 8 | (set & ~(1U << chosen))));
   ++trace_.points;
+  if (wants_touches) trace_.touched.emplace_back();
   return chosen;
 }
 

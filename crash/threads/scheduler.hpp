@@ -30,11 +30,20 @@ struct Switch {
   bool operator==(const Switch&) const = default;
 };
 
+// A word that a step of a thread loads or stores to: its number, of the pool or of the process.
+struct Touch {
+  std::uint64_t unit;
+  bool stores;
+  bool operator==(const Touch&) const = default;
+};
+
 // What a run was like.
 struct Trace {
   std::uint64_t points = 0;
   // Per point: bit i, thread i could have run instead; upper half: who did run.
   std::vector<std::uint16_t> choices;
+  // Per point, what the step behind it touched; if the scheduler was asked for that.
+  std::vector<std::vector<Touch>> touched;
   // Threads that wait for something that never comes, or a loop without end: empty if all ended.
   std::string stuck;
 };
@@ -91,6 +100,25 @@ class Scheduler {
   [[nodiscard]] unsigned current() const noexcept { return current_; }
   // Of the run that is under way.
   [[nodiscard]] const Trace& so_far() const noexcept { return trace_; }
+
+  // From the hooks, and whoever stands for what they do not see: what the current step touches.
+  void touch(std::uint64_t unit, bool stores) noexcept {
+    if (!trace_.touched.empty()) trace_.touched.back().push_back({unit, stores});
+  }
+  // Of memory outside the pool.
+  void touch(const volatile void* at, bool stores) noexcept {
+    touch(kOutside | reinterpret_cast<std::uintptr_t>(at) / 8, stores);
+  }
+  static constexpr std::uint64_t kOutside = std::uint64_t{1} << 63;
+  // No memory, one of each thread: what marks its calls, and its coming to a fence.
+  static constexpr std::uint64_t kCall = std::uint64_t{1} << 62;
+  static constexpr std::uint64_t kArrival = std::uint64_t{1} << 61;
+  void touch_others(std::uint64_t units) noexcept {
+    for (unsigned thread = 0; thread < threads_; ++thread) {
+      if (thread != current_) touch(units | thread, false);
+    }
+  }
+  bool wants_touches = false;
 
   // While it lives the hooks find no scheduler: for what happens outside the simulated time.
   class Pause {

@@ -21,16 +21,20 @@ constexpr unsigned kMostRounds = 100'000;
 void lock(const void* mutex, bool& held) noexcept {
   Scheduler* const scheduler = Scheduler::active();
   if (scheduler != nullptr) scheduler->point();
+  if (scheduler != nullptr) scheduler->touch(mutex, true);
   while (held) {
     if (scheduler == nullptr) alone("a lock is taken twice");
     scheduler->block_on(mutex);
+    scheduler->touch(mutex, true);
   }
   held = true;
 }
 
 void unlock(const void* mutex, bool& held) noexcept {
   held = false;
-  if (Scheduler::active() != nullptr) Scheduler::active()->wake(mutex);
+  if (Scheduler::active() == nullptr) return;
+  Scheduler::active()->touch(mutex, true);
+  Scheduler::active()->wake(mutex);
 }
 
 void wait(unsigned round) noexcept {

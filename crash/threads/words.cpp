@@ -12,6 +12,7 @@
 
 #include "base/thread_slot.hpp"
 #include "threads/text.hpp"
+#include "threads/traces.hpp"
 #include "threads/words_pool.hpp"
 
 namespace everleaf::crash {
@@ -208,6 +209,7 @@ class Words final : Crasher {
         recorder_(arena_) {
     options_.domain = config.domain;
     options_.emulate = true;
+    scheduler_.wants_touches = config.all_schedules;
     recorder_.crasher = this;
     recorder_.dropped = config.dropped;
     recorder_.collect_sites = config.collect_sites;
@@ -273,6 +275,7 @@ class Words final : Crasher {
   // --- Schedules ---
   void explore() {
     const auto threads = static_cast<unsigned>(config_.program.threads.size());
+    if (config_.all_schedules) return explore_traces();
     Explorer explorer({threads, config_.preemptions, config_.random_runs, config_.seed,
                        config_.deadline, kNobody});
     explorer.all([this](Policy& policy, Trace& trace) {
@@ -282,6 +285,18 @@ class Words final : Crasher {
     report_.switches = explorer.failing();
     report_.complete = explorer.complete();
     for (unsigned thread = 0; config_.park && thread < threads; ++thread) park(thread);
+  }
+
+  void explore_traces() {
+    Traces traces;
+    report_.complete = traces.all(
+        [this](Policy& policy, Trace& trace) {
+          trace = schedule(policy);
+          if (!report_.failure.empty()) report_.switches = switches_of(trace);
+          return report_.failure.empty();
+        },
+        config_.deadline);
+    report_.redundant = traces.redundant();
   }
 
   [[nodiscard]] std::uint64_t progress(const WordsStep& step) const {
@@ -358,11 +373,17 @@ class Words final : Crasher {
     history_ = {pool.values(), {}};
     history_.threads.resize(threads.size());
     clock_ = 0;
+    // Where they do not go by who comes first, two threads that begin do not depend on each other.
+    const std::vector<unsigned> slots =
+        config_.all_schedules ? claim_slots(threads.size()) : std::vector<unsigned>{};
     std::vector<Scheduler::Body> bodies;
     for (std::size_t thread = 0; thread < threads.size(); ++thread) {
-      bodies.emplace_back([this, thread, &pool] {
+      bodies.emplace_back([this, thread, &pool, &slots] {
         // A thread that is stopped in the middle of these would keep its slot for ever.
-        slot_of_thread([] { (void)base::thread_slot(); });
+        slot_of_thread([&] {
+          if (config_.all_schedules) base::detail::current_slot = slots[thread];
+          (void)base::thread_slot();
+        });
         for (const WordsCall& asked : config_.program.threads[thread]) perform(pool, thread, asked);
         slot_of_thread([] { base::detail::give_back_slot(); });
       });
@@ -384,6 +405,28 @@ class Words final : Crasher {
       at_the_end(pool);
     }
     return trace;
+  }
+
+  static std::vector<unsigned> claim_slots(std::size_t threads) {
+    const unsigned own = base::detail::current_slot;
+    std::vector<unsigned> slots;
+    while (slots.size() < threads) {
+      base::detail::current_slot = base::kNoSlot;
+      slots.push_back(base::thread_slot());
+    }
+    base::detail::current_slot = own;
+    return slots;
+  }
+
+  // Time goes by calls that begin and end: the end of one and the beginning of another thread's
+  // depend on each other. And what a crash leaves must agree with what was answered.
+  static void invoked() {
+    if (Scheduler::active() != nullptr) Scheduler::active()->touch_others(Scheduler::kCall);
+  }
+  static void returned(std::size_t thread) {
+    if (Scheduler::active() == nullptr) return;
+    Scheduler::active()->touch(Scheduler::kCall | thread, true);
+    Scheduler::active()->touch_others(Scheduler::kArrival);
   }
 
   template <class Change>
@@ -414,6 +457,7 @@ class Words final : Crasher {
       auto& mine = history_.threads[thread];  // a crash puts it aside for a while
       mine.push_back(asked);
       mine.back().invoked = ++clock_;
+      invoked();
       recorder_.forget_reads();
       if (asked.reads) {
         mine.back().value = pool.value(*asked.reads);
@@ -422,6 +466,7 @@ class Words final : Crasher {
       }
       WordsCall& call = mine.back();
       call.returned = ++clock_;
+      returned(thread);
       if (recorder_.dependencies) {
         if (const std::string what = recorder_.depends(); !what.empty())
           fail("a call answers after reading " + what);
@@ -605,6 +650,12 @@ std::optional<WordsCall> parse_call(std::string_view text) {
   return call;
 }
 
+std::vector<WordsProgram> programs_of(std::initializer_list<const char*> texts) {
+  std::vector<WordsProgram> programs;
+  for (const char* const text : texts) programs.push_back(*parse_words(text));
+  return programs;
+}
+
 std::string word_of(std::string_view line, std::string_view name) {
   for (const std::string_view word : split(line, ' ')) {
     if (word.starts_with(name)) return std::string(word.substr(name.size()));
@@ -701,6 +752,43 @@ std::vector<WordsCall> work_after(const WordsProgram& program) {
   return calls;
 }
 
+std::vector<WordsProgram> lone_programs() {
+  return programs_of(
+      {"7/0:+1", "0,0/0:+1+1:+1", "0,0,0/1:+1+0:+1+2:+1", "0,0/0:5>6+1:0>1", "0,0/0:0>1+1:5>6,0:+1",
+       "0/0:+1,0:+1,0:+1,0:+1,0:+1,0:+1", "0,0/0:+1+1:+1~,0:+1+1:+1", "0,0/0:+1~,1:+1~,0:+1",
+       "b/0:b", "b,0/0:b+1:+1,0:b", "b/0:-,0:b", "b,0/0:b+1:5>6,0:b", "b,b/0:b+1:-,1:b",
+       // Descriptors used again: blocks after blocks, fewer words, none, and blocks after none.
+       "b,b/0:b,1:b,1:b", "0,0,0/0:+1+1:+1+2:+1,2:+1,0:+1,1:+1+2:+1", "b,0/1:+1,1:+1,0:b,1:+1"});
+}
+
+// The same words, by what is found and by values that only one of them can find; in opposite order;
+// one that is shared; one operation that fails, one that must only stay, one that is durable later.
+std::vector<WordsProgram> pair_programs() {
+  return programs_of({"0,0/0:+1+1:+1/0:+1+1:+1", "0,0/0:0>1+1:0>1/1:0>2+0:0>2",
+                      "0,0,0/0:+1+1:+1/1:+1+2:+1", "0,0/0:+1+1:5>6/0:+1+1:+1",
+                      "0,0/0:+1+1:+1/1:=+0:=", "0,0/0:+1+1:+1~/0:+1+1:+1"});
+}
+
+WordsConfig all_crashes_of(WordsProgram program, Domain domain) {
+  WordsConfig config;
+  config.program = std::move(program);
+  config.domain = domain;
+  config.preemptions = config.random_runs = 0;
+  config.nested = 2;
+  config.then = work_after(config.program);
+  return config;
+}
+
+WordsConfig all_schedules_of(WordsProgram program, unsigned nested, Domain domain) {
+  WordsConfig config;
+  config.program = std::move(program);
+  config.all_schedules = true;
+  config.nested = nested;
+  if (nested > 1) config.then = work_after(config.program);
+  config.domain = domain;
+  return config;
+}
+
 WordsConfig word_search(WordsProgram program, std::uint64_t seed, Domain domain) {
   WordsConfig config;
   config.seed = seed;
@@ -723,10 +811,11 @@ WordsReport run_words(const WordsConfig& config) {
 
 std::string replay_line(const WordsConfig& config, const std::vector<Switch>& switches,
                         const std::optional<Switch>& parked) {
-  return fmt::format(
-      "words={} domain={} nested={} lanes={}{} switches={}", to_string(config.program),
-      everleaf::to_string(config.domain), config.nested, config.new_lanes ? "new" : "old",
-      parked ? fmt::format(" parked={}:{}", parked->at, parked->to) : "", to_string(switches));
+  return fmt::format("words={} domain={} nested={} lanes={} schedules={}{} switches={}",
+                     to_string(config.program), everleaf::to_string(config.domain), config.nested,
+                     config.new_lanes ? "new" : "old", config.all_schedules ? "all" : "some",
+                     parked ? fmt::format(" parked={}:{}", parked->at, parked->to) : "",
+                     to_string(switches));
 }
 
 std::optional<WordsConfig> parse_words_replay(std::string_view line) {
@@ -742,6 +831,7 @@ std::optional<WordsConfig> parse_words_replay(std::string_view line) {
   config.program = *program;
   config.domain = *domain;
   config.new_lanes = word_of(line, "lanes=") == "new";
+  config.all_schedules = word_of(line, "schedules=") == "all";  // points are counted so
   if (config.nested > 1) config.then = work_after(config.program);
   if (!parked->empty()) config.parked = parked->front();
   return config;

@@ -81,12 +81,20 @@ std::vector<WordsStory> word_stories();
 struct WordsConfig;
 WordsConfig config_of(const WordsStory& story, Domain domain);
 
+// One thread: each rule of an operation and its recovery, small enough for every crash of every
+// recovery.
+std::vector<WordsProgram> lone_programs();
+// Two threads, an operation on two words each, that meet in one or both: small enough for all
+// schedules.
+std::vector<WordsProgram> pair_programs();
+
 struct WordsConfig {
   WordsProgram program;
   std::vector<WordsCall> then;  // after each recovery; crashes in them, too, if nested
   Domain domain = Domain::memory;
   unsigned preemptions = 2;
   unsigned random_runs = 100;
+  bool all_schedules = false;  // instead of these two: one schedule of each trace (traces.hpp)
   // Each thread is stopped for ever at each of its points, and the others must finish.
   bool park = false;
   unsigned nested = 1;  // crashes in a row: 2, those of recovery and what follows it
@@ -100,11 +108,16 @@ struct WordsConfig {
   Deadline deadline;
 };
 
+// One thread: every crash, every crash of each recovery, and of the work after it.
+WordsConfig all_crashes_of(WordsProgram program, Domain domain);
+// Every schedule, and every crash in them.
+WordsConfig all_schedules_of(WordsProgram program, unsigned nested, Domain domain);
 // How far a program is explored when there are many: by its seed.
 WordsConfig word_search(WordsProgram program, std::uint64_t seed, Domain domain);
 
 struct WordsReport {
   std::uint64_t schedules = 0;
+  std::uint64_t redundant = 0;     // of all schedules: of a trace that another one has
   std::uint64_t crash_points = 0;  // that were not met in the same state before
   std::uint64_t nested_points = 0;
   std::uint64_t executions = 0;
@@ -123,7 +136,7 @@ struct WordsReport {
 
 WordsReport run_words(const WordsConfig& config);
 
-// "words=... domain=... nested=... lanes=... parked=... switches=..."
+// "words=... domain=... nested=... lanes=... schedules=... parked=... switches=..."
 std::string replay_line(const WordsConfig& config, const std::vector<Switch>& switches,
                         const std::optional<Switch>& parked);
 inline std::string replay_line(const WordsConfig& config, const WordsReport& report) {

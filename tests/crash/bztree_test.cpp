@@ -35,6 +35,32 @@ TEST(Bztree, Creation) {
   explore(ops, 2);
 }
 
+// P9: the root block, the table and the leaf hold what others left there; a crash must not bring it
+// back.
+TEST(Bztree, CreationWhereOthersWere) {
+  Config config;
+  config.spec = kSpec;  // its keys are long, and have records of the table's size
+  config.keys = KeyType::bytes;
+  config.ops = used_blocks();
+  config.most = 40;
+  explore_in({Domain::memory}, config);
+}
+
+// P8: who begins a session stops between the epoch and his first reservation; another one reserves
+// in that epoch. A crash must not bring the epoch back alone.
+TEST(Bztree, TwoThreadsBeginASession) {
+  ConcurrentConfig config;
+  config.spec = kSpec;
+  config.program = *parse_program("2,4/i5=1/i6=2");
+  config.preemptions = 1;
+  config.random_runs = 0;
+  config.most = 200;
+  const ConcurrentReport report = run_concurrent(config);
+  EXPECT_EQ(report.failure, "") << replay_line(config, report.switches);
+  EXPECT_TRUE(report.complete);
+  EXPECT_GT(report.crash_points, 1000U);
+}
+
 // P1, P2, A1, A2, A3, A9.
 TEST(Bztree, Insertions) {
   Ops ops;

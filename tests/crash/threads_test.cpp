@@ -1,10 +1,14 @@
 // The concurrent half of the checker: orders of calls, schedules, programs.
 #include <algorithm>
+#include <random>
+#include <set>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "run.hpp"
 #include "threads/concurrent.hpp"
+#include "threads/traces.hpp"
 
 namespace everleaf::crash {
 namespace {
@@ -261,6 +265,96 @@ TEST(Concurrent, NothingIsFoundInASoundTree) {
       }
     }
   }
+}
+
+// --- All schedules -------------------------------------------------------------------------------
+
+using Code = std::vector<std::vector<Touch>>;  // of each thread, its steps
+
+Code make_code(std::mt19937_64& random) {
+  Code code(2 + random() % 2);
+  const std::uint64_t units = 1 + random() % 3;
+  for (auto& steps : code) {
+    steps.resize(1 + random() % (code.size() == 2 ? 5 : 3));
+    for (Touch& step : steps) step = {random() % units, random() % 3 != 0};
+  }
+  return code;
+}
+
+// In what order a schedule has the steps that depend on each other: its trace.
+std::vector<unsigned> trace_of(const Code& code, const std::vector<unsigned>& schedule) {
+  std::vector<std::size_t> done(code.size());
+  std::vector<std::pair<unsigned, std::size_t>> steps;
+  for (const unsigned thread : schedule) {
+    if (done[thread] < code[thread].size()) steps.emplace_back(thread, done[thread]++);
+  }
+  std::vector<unsigned> order;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const Touch& a = code[steps[j].first][steps[j].second];
+      const Touch& b = code[steps[i].first][steps[i].second];
+      if (steps[i].first == steps[j].first || a.unit != b.unit || !(a.stores || b.stores)) continue;
+      order.push_back(static_cast<unsigned>(steps[j].first << 24 | steps[j].second << 16 |
+                                            steps[i].first << 8 | steps[i].second));
+    }
+  }
+  std::ranges::sort(order);
+  return order;
+}
+
+void each_schedule(const Code& code, std::vector<std::size_t>& done, std::vector<unsigned>& so_far,
+                   std::set<std::vector<unsigned>>& traces) {
+  bool more = false;
+  for (unsigned thread = 0; thread < code.size(); ++thread) {
+    if (done[thread] == code[thread].size()) continue;
+    more = true;
+    ++done[thread];
+    so_far.push_back(thread);
+    each_schedule(code, done, so_far, traces);
+    so_far.pop_back();
+    --done[thread];
+  }
+  if (!more) traces.insert(trace_of(code, so_far));
+}
+
+// Against a list of all of them: no trace is missing, and none is met twice.
+TEST(Traces, AreThoseOfAllSchedules) {
+  std::mt19937_64 random(1);
+  std::size_t most = 0;
+  for (unsigned n = 0; n < 300; ++n) {
+    const Code code = make_code(random);
+    std::set<std::vector<unsigned>> wanted;
+    std::vector<std::size_t> done(code.size());
+    std::vector<unsigned> so_far;
+    each_schedule(code, done, so_far, wanted);
+    Scheduler scheduler;
+    scheduler.wants_touches = true;
+    std::vector<unsigned> ran;
+    std::vector<Scheduler::Body> bodies;
+    for (unsigned thread = 0; thread < code.size(); ++thread) {
+      bodies.emplace_back([&, thread] {
+        for (const Touch& step : code[thread]) {
+          Scheduler::active()->point();
+          Scheduler::active()->touch(step.unit, step.stores);
+          ran.push_back(thread);
+        }
+      });
+    }
+    std::set<std::vector<unsigned>> met;
+    Traces traces;
+    EXPECT_TRUE(traces.all(
+        [&](Policy& policy, Trace& trace) {
+          ran.clear();
+          trace = scheduler.run(bodies, policy, 1000);
+          met.insert(trace_of(code, ran));
+          return true;
+        },
+        {}));
+    EXPECT_EQ(met, wanted) << "code " << n;
+    EXPECT_EQ(traces.schedules() - traces.redundant(), wanted.size()) << "code " << n;
+    most = std::max(most, wanted.size());
+  }
+  EXPECT_GT(most, 30U);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // for ever; and proof that the rare paths were taken.
 #include "threads/words.hpp"
 
+#include <cstdio>
 #include <map>
 #include <string>
 
@@ -110,20 +111,9 @@ TEST(WordPrograms, AreTheirText) {
 
 // W1 to W6, A1 to A8: every image of every crash, recovery crashed, and work after both.
 TEST(Words, OneThreadEveryCrash) {
-  for (const char* const text :
-       {"7/0:+1", "0,0/0:+1+1:+1", "0,0,0/1:+1+0:+1+2:+1", "0,0/0:5>6+1:0>1",
-        "0,0/0:0>1+1:5>6,0:+1", "0/0:+1,0:+1,0:+1,0:+1,0:+1,0:+1", "0,0/0:+1+1:+1~,0:+1+1:+1",
-        "0,0/0:+1~,1:+1~,0:+1", "b/0:b", "b,0/0:b+1:+1,0:b", "b/0:-,0:b", "b,0/0:b+1:5>6,0:b",
-        "b,b/0:b+1:-,1:b",
-        // Descriptors used again: blocks after blocks, fewer words, none, and blocks after none.
-        "b,b/0:b,1:b,1:b", "0,0,0/0:+1+1:+1+2:+1,2:+1,0:+1,1:+1+2:+1", "b,0/1:+1,1:+1,0:b,1:+1"}) {
-    WordsConfig config = config_of(text);
-    config.preemptions = 0;
-    config.nested = 2;
-    config.then = work_after(config.program);
+  for (const WordsProgram& program : lone_programs()) {
     for (const Domain domain : {Domain::memory, Domain::cache}) {
-      config.domain = domain;
-      EXPECT_GT(explore(config).nested_points, 0U);
+      EXPECT_GT(explore(all_crashes_of(program, domain)).nested_points, 0U);
     }
   }
 }
@@ -149,6 +139,30 @@ TEST(Words, OneThreadEveryCrashOnADisk) {
     const WordsReport report = run_words(config);
     EXPECT_EQ(report.failure, "") << replay_line(config, report);
     EXPECT_GT(report.nested_points, 0U);
+  }
+}
+
+// Two threads, two words each, no bound on preemptions: every schedule, but for the order of steps
+// that do not depend on each other, and every crash before every fence and answer in them. Of two
+// of them every crash of every recovery, too, and of the work after it. The other programs of this
+// list take longer: `make crash`.
+TEST(Words, AllSchedules) {
+  const auto programs = pair_programs();
+  for (std::size_t i = 0; i < 3; ++i) {
+    const WordsConfig config = all_schedules_of(programs[i], i < 2 ? 2 : 1, Domain::memory);
+    const WordsReport report = explore(config);
+    std::printf("%s: %llu schedules, %llu redundant, %llu crash points, %llu executions\n",
+                to_string(config.program).c_str(),
+                static_cast<unsigned long long>(report.schedules),
+                static_cast<unsigned long long>(report.redundant),
+                static_cast<unsigned long long>(report.crash_points),
+                static_cast<unsigned long long>(report.executions));
+    EXPECT_GT(report.schedules, 10'000U);
+    EXPECT_EQ(report.nested_points != 0, i < 2);
+    for (const char* const path :
+         {"W3: a helper's install", "W3: an install is taken away", "W3: a marker is taken away"}) {
+      EXPECT_TRUE(report.reached.contains(path)) << path;
+    }
   }
 }
 

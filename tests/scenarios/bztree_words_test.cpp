@@ -93,5 +93,81 @@ TEST_F(Table1, StructureChanges) {
   EXPECT_TRUE(merged);
 }
 
+// Small pages have several levels soon. An inner node splits and is merged as a leaf is: the same
+// words once more for each level.
+TEST_F(Table1, InnerStructureChanges) {
+  open("bztree:page=256:free=96");
+  std::uint64_t key = 0;
+  const auto next = [&](const char* what) {
+    while (key < 10'000) {
+      const Words words = of([&] { (void)index().insert(key++ * 100, 0); });
+      if (words.contains(what)) return words;
+    }
+    return Words{};
+  };
+  // The root first: the root block has no status of a parent to freeze (2 words to install). Who
+  // then goes on splits the leaf below, and inserts.
+  const Words root = next("inner_splits");
+  EXPECT_EQ(root, (Words{{"splits", 1},
+                         {"inner_splits", 1},
+                         {"pmwcas_1_words", 2},
+                         {"pmwcas_2_words", 3},
+                         {"pmwcas_3_words", 1}}));
+  const Words inner = next("inner_splits");
+  EXPECT_EQ(inner, (Words{{"splits", 1},
+                          {"inner_splits", 1},
+                          {"pmwcas_1_words", 2},
+                          {"pmwcas_2_words", 2},
+                          {"pmwcas_3_words", 2}}));
+  ASSERT_GE(index().stats().height, 2U);
+  // One removal that merges leaves and, above them, inner nodes: each merge freezes two nodes and
+  // installs with three words.
+  std::uint64_t several = 0;
+  for (std::uint64_t gone = 0; gone < key; ++gone) {
+    const Words words = of([&] { (void)index().remove(gone * 100); });
+    const auto merges = words.find("merges");
+    if (merges == words.end() || words.contains("consolidations")) continue;
+    const std::uint64_t n = merges->second;
+    several += n > 1 ? 1 : 0;
+    const auto count = [&](const char* name) {
+      const auto found = words.find(name);
+      return found == words.end() ? 0 : found->second;
+    };
+    // One of two words is the removal's; a root of one child gives way with two words, not three.
+    EXPECT_EQ(count("pmwcas_1_words"), 0U);
+    EXPECT_EQ(count("pmwcas_2_words") + count("pmwcas_3_words"), 1 + 2 * n);
+    EXPECT_GE(count("pmwcas_2_words"), 1 + n);
+    EXPECT_GE(count("pmwcas_3_words") + 1, n);
+  }
+  EXPECT_GT(several, 0U);
+}
+
+// With less of a page a leaf splits that would be consolidated; with less dead space a removal has
+// it done.
+TEST_F(Table1, ThresholdsAreOptions) {
+  using Changes = std::pair<std::uint64_t, std::uint64_t>;  // consolidations, splits
+  const auto after = [&](const char* spec, std::uint64_t removed) {
+    open(spec);
+    for (std::uint64_t key = 0; key < kFull; ++key) (void)index().insert(key * 100, 0);
+    Words words = of([&] {
+      for (std::uint64_t key = 1; key <= removed; ++key) (void)index().remove(key * 100);
+      (void)index().insert(1, 0);
+    });
+    return Changes(words["consolidations"], words["splits"]);
+  };
+  // 25 entries and 256 free bytes are more than three quarters of a page, and less than one.
+  EXPECT_EQ(after("bztree:merge=0", 17), Changes(1, 0));
+  EXPECT_EQ(after("bztree:merge=0:split=75", 17), Changes(0, 1));
+  // 13 removals leave 312 deleted bytes; with 29 entries a copy is not full.
+  EXPECT_EQ(after("bztree:merge=0:dead=30", 13), Changes(1, 0));
+  EXPECT_EQ(after("bztree:merge=0:dead=30", 26), Changes(2, 0));
+  EXPECT_EQ(after("bztree:merge=0:dead=100", 26), Changes(1, 0));  // by the insertion
+  for (const char* const bad : {"bztree:split=74", "bztree:split=101", "bztree:dead=9",
+                                "bztree:dead=101", "bztree:dead=x"}) {
+    Pool pool = Pool::anonymous().value();
+    EXPECT_EQ(pool.index<std::uint64_t>("index", bad).error().code, Code::bad_option) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace everleaf::test

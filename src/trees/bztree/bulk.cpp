@@ -11,7 +11,7 @@ Outcome BzTree<Keys>::bulk_load(std::span<const Entry<Key>> entries, double fill
   if (const Outcome refusal = loadable<Keys>(entries); refusal != Outcome::done) return refusal;
   if (const Outcome outcome = collapse(); outcome != Outcome::done) return outcome;
   if (size_of_root_leaf() != 0) return Outcome::not_empty;
-  const double wanted = std::clamp(fill, 0.1, 1.0) * (options_.page - free_bytes());
+  const double wanted = std::clamp(fill, 0.1, 1.0) * (options_.split - free_bytes());
   for (std::size_t done = 0; done < entries.size();) {
     Items items;
     std::uint32_t bytes = kMetaAt;

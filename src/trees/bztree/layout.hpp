@@ -41,6 +41,12 @@ inline constexpr std::uint32_t kMaxPageBytes = 4096;
 inline constexpr std::uint32_t kMinFreeBytes = 32;
 inline constexpr std::size_t kMetaAt = 16;  // of a leaf; the codes of an inner node
 inline constexpr unsigned kMaxHeight = 32;
+// Keys longer than this part of a page have a record of their own: a split finds a place between
+// two of eight, and the lengths of the others fit their bits in the metadata.
+inline constexpr std::uint32_t kLongKeys = 8;
+// Percent of a page that an inner node may have after a merge: the next separators must not split
+// it at once.
+inline constexpr std::uint32_t kMergedInner = 75;
 // 0: before statuses had versions and separators codes; 2: before the table moved.
 inline constexpr Word kLayout = 3;
 

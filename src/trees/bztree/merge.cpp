@@ -35,7 +35,7 @@ bool BzTree<Keys>::shrink_once(const Probe& probe) {
       }
       const LeafOf here = leaf(path.leaf);
       const Status s = status(here);
-      if (!merged && outcome == Outcome::done && !s.frozen() && s.deleted() > options_.page / 2) {
+      if (!merged && outcome == Outcome::done && !s.frozen() && s.deleted() > options_.dead) {
         outcome = restructure(path, false);
       }
     }
@@ -71,7 +71,7 @@ Outcome BzTree<Keys>::join(Offset left, const Sep& between, Offset right,
     Items more;
     if (!gather(leaf(left), items) || !gather(leaf(right), more)) return Outcome::corrupt;
     items.insert(items.end(), more.begin(), more.end());
-    if (bytes_for(items) + free_bytes() > options_.page) return Outcome::exists;
+    if (bytes_for(items) + free_bytes() > options_.split) return Outcome::exists;
     return make_leaf(items, Need::replacement, fresh);
   }
   Content all = content_of(one);
@@ -79,7 +79,8 @@ Outcome BzTree<Keys>::join(Offset left, const Sep& between, Offset right,
   all.separators.push_back(between);
   all.separators.insert(all.separators.end(), more.separators.begin(), more.separators.end());
   all.children.insert(all.children.end(), more.children.begin(), more.children.end());
-  if (InnerOf::bytes_for(all.separators) > options_.page * 3 / 4) return Outcome::exists;
+  if (InnerOf::bytes_for(all.separators) > options_.page * kMergedInner / 100)
+    return Outcome::exists;
   return make_inner(one.header().level, all, Need::replacement, fresh);
 }
 

@@ -31,7 +31,7 @@ bool sort_few(std::vector<Item>& items) {
 template <class Keys>
 bool BzTree<Keys>::is_long(Key key) const {
   if constexpr (Keys::kInlineBytes) {
-    return key.size() > options_.page / 8;
+    return key.size() > options_.page / kLongKeys;
   } else {
     static_cast<void>(key);
     return false;
@@ -238,7 +238,7 @@ template <class Keys>
 Outcome BzTree<Keys>::replace_leaf(const Path& path, bool append) {
   Items live;
   if (!gather(leaf(path.leaf), live)) return Outcome::corrupt;
-  const bool full = bytes_for(live) + free_bytes() > options_.page;
+  const bool full = bytes_for(live) + free_bytes() > options_.split;
   if (!full || live.size() < 2) return consolidate(path, live);
   const Outcome split = split_leaf(path, live, append);
   if (split != Outcome::out_of_space) return split;

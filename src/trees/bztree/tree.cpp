@@ -33,10 +33,21 @@ Result<Options> parse_options(const base::Spec& canonical) {
   }
   const auto merge = base::number_of(canonical, "merge");
   if (!merge || *merge > 45) return bad("merge", "not a percentage from 0 to 45");
+  const auto split = base::number_of(canonical, "split");
+  if (!split || *split < 75 || *split > 100) return bad("split", "not a percentage from 75 to 100");
+  const auto dead = base::number_of(canonical, "dead");
+  if (!dead || *dead < 10 || *dead > 100) return bad("dead", "not a percentage from 10 to 100");
   const std::string_view update = base::option_of(canonical, "update");
   if (update != "pointer" && update != "inline") return bad("update", "none of pointer, inline");
-  return Options{static_cast<std::uint32_t>(*page), static_cast<std::uint32_t>(*free),
-                 static_cast<std::uint32_t>(*page * *merge / 100), update == "pointer"};
+  const auto part = [&page](std::uint64_t percent) {
+    return static_cast<std::uint32_t>(*page * percent / 100);
+  };
+  return Options{.page = static_cast<std::uint32_t>(*page),
+                 .free = static_cast<std::uint32_t>(*free),
+                 .split = part(*split),
+                 .merge = part(*merge),
+                 .dead = part(*dead),
+                 .in_place = update == "pointer"};
 }
 
 template <class Keys>

@@ -25,7 +25,9 @@ namespace everleaf::tree::bztree {
 struct Options {
   std::uint32_t page;   // most bytes of a node
   std::uint32_t free;   // at least, of a fresh leaf
+  std::uint32_t split;  // most bytes of a leaf's entries and free space
   std::uint32_t merge;  // bytes below which a node is merged
+  std::uint32_t dead;   // deleted bytes above which a leaf is consolidated
   bool in_place;        // updates change the value's word
 };
 Result<Options> parse_options(const base::Spec& canonical);
@@ -196,7 +198,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   // Of a fresh leaf: any one entry fits.
   [[nodiscard]] std::uint32_t free_bytes() const {
     constexpr std::uint32_t kBeside = 2 * sizeof(Word);  // its metadata and value
-    return std::max(options_.free, kBeside + (Keys::kInlineBytes ? padded(options_.page / 8)
+    return std::max(options_.free, kBeside + (Keys::kInlineBytes ? padded(options_.page / kLongKeys)
                                                                  : std::uint32_t{sizeof(Word)}));
   }
   // Whether it is frozen afterwards; else somebody changed the word meanwhile, or it failed.

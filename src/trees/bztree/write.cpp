@@ -77,7 +77,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::remove(const LeafOf& leaf, Status s
   if (tried != Answer::succeeded) return retried(outcome_of(tried));
   const std::uint32_t used =
       s.block() + s.count() * static_cast<std::uint32_t>(sizeof(Word)) - s.deleted() - gone;
-  shrinks = used < options_.merge || s.deleted() + gone > options_.page / 2;
+  shrinks = used < options_.merge || s.deleted() + gone > options_.dead;
   return answer(Outcome::done);
 }
 
