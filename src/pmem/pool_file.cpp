@@ -412,11 +412,12 @@ bool PoolFile::back(std::uint64_t target) {
 
 // --- Growth ahead --------------------------------------------------------------------------------
 
-// `bytes` are in use. Wakes the thread when half of the room behind them is gone.
+// `bytes` are in use. Wakes the thread when a quarter of the room behind them is gone; a block may
+// need most of the rest at once.
 void PoolFile::keep_ahead(std::uint64_t bytes) {
   wanted_.store(bytes, std::memory_order_relaxed);
   const std::uint64_t now = medium_->size();
-  if (now < kAheadFrom || now - std::min(bytes, now) >= room_at(now) / 2) return;
+  if (now < kAheadFrom || now - std::min(bytes, now) >= room_at(now) / 4 * 3) return;
   const std::lock_guard guard(waking_);
   if (stopping_.load(std::memory_order_relaxed)) return;
   if (!ahead_runs_.load(std::memory_order_relaxed)) {

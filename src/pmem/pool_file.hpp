@@ -2,9 +2,9 @@
 //
 // Where growth takes long, a thread of the pool keeps room beyond what was asked for (decision 71):
 // on tmpfs and hugetlbfs, where the system clears each page before the file has it. The thread is
-// started when a pool of 16 MiB or more first has less than half of that room left, an eighth of
-// the pool and 32 MiB at most. It takes one huge page at a time, so that whoever needs more than
-// there is waits for one step, and ends before the pool is marked clean.
+// started when a pool of 16 MiB or more first has less than three quarters of that room left: an
+// eighth of the pool, 32 MiB at most. It takes one huge page at a time, so that whoever needs more
+// than there is waits for one step, and ends before the pool is marked clean.
 //
 // Thread safety: grow() from any thread; the rest belongs to the thread that opens and closes.
 // Invariants
