@@ -50,7 +50,8 @@ struct PoolOptions {
   std::uint64_t max_bytes = 0;  // cap on the file's size; 0: as far as the disk goes, at most 1 TiB
   // On tmpfs and in anonymous memory: pages of 2 MiB where the system gives them, whatever the
   // mount says (Linux 6.1). What has them keeps them, whoever opens it. They are cleared as the
-  // pool grows, 32 MiB in 6 to 110 ms (measured), and not page by page later.
+  // pool grows, 32 MiB in 6 to 110 ms (measured), and not page by page later; in files of 16 MiB
+  // and more by a thread of the pool, ahead of need.
   bool huge_pages = true;
   // In `disk`: so much of the pool from its start may be a private copy of the file's pages,
   // written by system calls. Pages that are stored to take memory twice, until the pool is closed.

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <string>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,8 +20,10 @@ namespace {
 
 constexpr std::uint64_t kGrowUnit = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGrowMost = std::uint64_t{256} << 20;
-// A huge page is cleared at once, and everybody who needs space waits: 0.4 to 7 ms each, measured.
-constexpr std::uint64_t kGrowMostHuge = std::uint64_t{32} << 20;
+// Where the system clears pages as the file grows: 0.4 to 7 ms for 2 MiB, measured.
+constexpr std::uint64_t kGrowMostCleared = std::uint64_t{32} << 20;
+// Smaller pools grow by a huge page or less: it does not pay to have a thread for them.
+constexpr std::uint64_t kAheadFrom = 8 * kHugePage;
 
 Result<std::uint64_t> cap_of(const PoolOptions& options) {
   if (options.max_bytes == 0) return kMaxPoolBytes;
@@ -296,6 +301,9 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   }
   huge_pages_ =
       options.huge_pages && !read_only_ && file_.valid() && !write_back && on_tmpfs(file_.get());
+  // An observer wants to see the same at each run.
+  cleared_ = file_.valid() && !read_only_ && observer == nullptr &&
+             (on_tmpfs(file_.get()) || on_hugetlbfs(file_.get()));
   cap_ = std::min({std::max(cap_, file_bytes), reserve, kMaxPoolBytes});
   // A private copy is nobody's durable state, and an observer sees nothing of it.
   medium_ = std::make_unique<Medium>(mapping_.base(), file_bytes,
@@ -345,27 +353,52 @@ Result<void> PoolFile::format() {
 }
 
 bool PoolFile::grow(std::uint64_t bytes) {
-  const base::MutexGuard guard(grow_mutex_);
+  bool grown = bytes <= medium_->size();
+  if (!grown) {
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+    {
+      const base::MutexGuard guard(grow_mutex_);
+      grown = bytes <= medium_->size() || grow_now(bytes);
+    }
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  if (grown && cleared_) keep_ahead(bytes);
+  return grown;
+}
+
+bool PoolFile::grow_now(std::uint64_t bytes) {
   const std::uint64_t now = medium_->size();
-  if (bytes <= now) return true;
   if (read_only_ || bytes > cap_ || medium_->failed()) return false;
-  // An eighth more than there is: few calls for large pools, little waste for small ones.
-  const std::uint64_t step =
-      std::clamp(now / 8, kGrowUnit, huge_pages_ ? kGrowMostHuge : kGrowMost);
-  const std::uint64_t unit = now % kHugePage == 0 ? kHugePage : kGrowUnit;
-  std::uint64_t target = std::min((std::max(bytes, now + step) + unit - 1) / unit * unit, cap_);
+  // What the thread is there for it does; here only the least.
+  const std::uint64_t step = ahead_runs_.load(std::memory_order_relaxed) ? 0 : room_at(now);
+  const std::uint64_t target = target_of(std::max(bytes, now + step));
+  refused_ = !back(target);
+  // The disk is nearly full: take only what is needed now.
+  return !refused_ || (target > bytes && !medium_->failed() && back(bytes));
+}
+
+// What is taken beyond what was asked for: few calls for large pools, little waste for small ones.
+std::uint64_t PoolFile::room_at(std::uint64_t size) const noexcept {
+  return std::clamp(size / 8, kGrowUnit, cleared_ ? kGrowMostCleared : kGrowMost);
+}
+
+// The size that the file gets when it is to have `bytes` at least.
+std::uint64_t PoolFile::target_of(std::uint64_t bytes) const noexcept {
+  const std::uint64_t unit = medium_->size() % kHugePage == 0 ? kHugePage : kGrowUnit;
+  return std::min((bytes + unit - 1) / unit * unit, cap_);
+}
+
+// Backs everything below `target`. False: there is no storage, and nothing changed.
+bool PoolFile::back(std::uint64_t target) {
+  const std::uint64_t now = medium_->size();
   if (file_.valid()) {
     take_huge_pages(now, target);
-    auto backed = allocate(file_, now, target);
-    // What a refused growth has taken goes back: others need it, and a hole that it left could not
-    // be filled at the next open.
-    if (!backed) (void)cut(file_, now);
-    if (!backed && target > bytes) {
-      target = bytes;  // the disk is nearly full: take only what is needed now
-      backed = allocate(file_, now, target);
-      if (!backed) (void)cut(file_, now);
+    if (!allocate(file_, now, target)) {
+      // What a refused growth has taken goes back: others need it, and a hole that it left could
+      // not be filled at the next open.
+      (void)cut(file_, now);
+      return false;
     }
-    if (!backed) return false;
     // The new size must survive before anything in the new part is acknowledged.
     if (domain_.domain != Domain::process &&
         !medium_->synced([this] { return ::fdatasync(file_.get()) == 0; })) {
@@ -375,6 +408,74 @@ bool PoolFile::grow(std::uint64_t bytes) {
   extend_copies(now, target);
   medium_->grow(target);
   return true;
+}
+
+// --- Growth ahead --------------------------------------------------------------------------------
+
+// `bytes` are in use. Wakes the thread when a quarter of the room behind them is gone; a block may
+// need most of the rest at once.
+void PoolFile::keep_ahead(std::uint64_t bytes) {
+  wanted_.store(bytes, std::memory_order_relaxed);
+  const std::uint64_t now = medium_->size();
+  if (now < kAheadFrom || now - std::min(bytes, now) >= room_at(now) / 4 * 3) return;
+  const std::lock_guard guard(waking_);
+  if (stopping_.load(std::memory_order_relaxed)) return;
+  if (!ahead_runs_.load(std::memory_order_relaxed)) {
+    // Signals are for the threads of the program, and the one that a limit on file sizes sends
+    // would end it: blocked, the limit is an error.
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    if (::pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return;
+    try {
+      ahead_ = std::thread([this] { run_ahead(); });
+      ahead_runs_.store(true, std::memory_order_relaxed);
+    } catch (const std::exception&) {                    // system_error, or no memory
+      stopping_.store(true, std::memory_order_relaxed);  // it is not tried again
+    }
+    (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  asked_ = true;
+  wake_.notify_one();
+}
+
+void PoolFile::run_ahead() {
+  while (true) {
+    {
+      std::unique_lock lock(waking_);
+      wake_.wait(lock, [this] { return asked_ || stopping_.load(std::memory_order_relaxed); });
+      asked_ = false;
+    }
+    while (!stopping_.load(std::memory_order_relaxed) && step_ahead()) {
+    }
+    if (stopping_.load(std::memory_order_relaxed)) return;
+  }
+}
+
+// One huge page more. False: there is room enough, or no more to be had.
+bool PoolFile::step_ahead() {
+  // Who waits goes first; a mutex does not see to that.
+  for (unsigned round = 0; waiting_.load(std::memory_order_relaxed) != 0; ++round) {
+    base::wait_a_little(round);
+  }
+  const base::MutexGuard guard(grow_mutex_);
+  const std::uint64_t now = medium_->size();
+  const std::uint64_t enough =
+      std::min(wanted_.load(std::memory_order_relaxed) + room_at(now), cap_);
+  if (now >= enough || refused_ || medium_->failed()) return false;
+  // No error: whoever needs the space finds out what is left.
+  refused_ = !back(target_of(now + 1));
+  return !refused_;
+}
+
+void PoolFile::stop_ahead() {
+  {
+    const std::lock_guard guard(waking_);
+    stopping_.store(true, std::memory_order_relaxed);
+    wake_.notify_all();
+  }
+  if (ahead_.joinable()) ahead_.join();
+  ahead_runs_.store(false, std::memory_order_relaxed);
 }
 
 // Of what is new; allocate() does the rest, or finds that there is no room.
@@ -414,6 +515,7 @@ Result<void> PoolFile::mark_store() {
 }
 
 Result<void> PoolFile::mark_clean() {
+  stop_ahead();  // the header has the file's size
   if (read_only_) return {};
   header_.clean = 1;
   header_.incompatible &= ~kLateRecords;

@@ -1,10 +1,27 @@
 // An open pool file (or anonymous memory): descriptor, lock, mapping, medium, header.
 //
+// Where growth takes long, a thread of the pool keeps room beyond what was asked for (decision 71):
+// on tmpfs and hugetlbfs, where the system clears each page before the file has it. The thread is
+// started when a pool of 16 MiB or more first has less than three quarters of that room left: an
+// eighth of the pool, 32 MiB at most. It takes one huge page at a time, so that whoever needs more
+// than there is waits for one step, and ends before the pool is marked clean.
+//
 // Thread safety: grow() from any thread; the rest belongs to the thread that opens and closes.
+// Invariants
+//   G1. One thread at a time changes the size of the file and of the medium: it holds grow_mutex_.
+//   G2. The room is never part of the heap: it is zeros behind the frontier, like any space that a
+//       killed growth leaves. What is killed within a step, too, is dropped or filled at open.
+//   G3. Growth ahead that is refused gives back what it took and is no error: it rests until a
+//       caller of grow() got a whole step.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <mutex>
+#include <thread>
 
 #include <everleaf/pool.hpp>
 
@@ -46,9 +63,15 @@ class PoolFile {
   [[nodiscard]] const DomainChoice& domain() const noexcept { return domain_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
+  PoolFile(const PoolFile&) = delete;
+  PoolFile& operator=(const PoolFile&) = delete;
+  ~PoolFile() { stop_ahead(); }
+
   // Backs at least `bytes` of the pool with storage. False: the disk, the cap or the address range
   // is full, and nothing changed.
   bool grow(std::uint64_t bytes);
+  // From now on the pool grows when it must; waits for a step that is under way.
+  void stop_ahead();
 
   // Marks the pool as in use: called once recovery is done. io if that was not written.
   Result<void> mark_open();
@@ -70,6 +93,13 @@ class PoolFile {
   Result<void> read_header(std::uint64_t file_bytes);
   Result<void> map(const PoolOptions& options, std::uint64_t file_bytes, Observer* observer);
   [[nodiscard]] std::unique_ptr<WriteBack> make_write_back(const PoolOptions& options) const;
+  bool grow_now(std::uint64_t bytes);
+  [[nodiscard]] std::uint64_t room_at(std::uint64_t size) const noexcept;
+  [[nodiscard]] std::uint64_t target_of(std::uint64_t bytes) const noexcept;
+  bool back(std::uint64_t target);
+  void keep_ahead(std::uint64_t bytes);
+  void run_ahead();
+  bool step_ahead();
   void extend_copies(std::uint64_t from, std::uint64_t to);
   void drop_unborn(std::uint64_t file_bytes);
   void take_huge_pages(std::uint64_t from, std::uint64_t to);
@@ -87,7 +117,17 @@ class PoolFile {
   bool huge_pages_ = false;  // worth an attempt
   bool was_clean_ = false;
   bool header_copy_damaged_ = false;
+  bool cleared_ = false;  // by the system, as the file grows; worth the thread
   base::Mutex grow_mutex_;
+  bool refused_ = false;                  // G3; guarded by grow_mutex_
+  std::atomic<unsigned> waiting_{0};      // in grow()
+  std::atomic<std::uint64_t> wanted_{0};  // asked for last
+  std::mutex waking_;                     // guards the start of the thread, and asked_
+  std::condition_variable wake_;
+  bool asked_ = false;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> ahead_runs_{false};
+  std::thread ahead_;
 };
 
 }  // namespace everleaf::pmem

@@ -209,6 +209,7 @@ EpochInfo PoolState::epoch_info() const {
 void PoolState::abandon() {
   finished_ = true;
   if (epochs_) epochs_->stop();
+  file_->stop_ahead();
 }
 
 // A few rounds: a retired leaf is unlinked after one sync(), and free after another. A tree that is

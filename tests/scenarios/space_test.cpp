@@ -1,12 +1,17 @@
 // Out of space is a refusal that changes nothing: at the k-th allocation for every k, and in a pool
 // whose size is capped.
+#include <array>
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "pmem/domain.hpp"
 #include "support.hpp"
 #include "trees/pool_state.hpp"
 
@@ -238,6 +243,152 @@ TEST(HugePages, AHoleOfAKilledGrowthIsDroppedAndDataIsNot) {
   open();
   EXPECT_EQ(std::filesystem::file_size(file), static_cast<std::uintmax_t>(end));
   ::close(fd);
+}
+
+// --- Growth ahead --------------------------------------------------------------------------------
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+// A pool on tmpfs: elsewhere nothing grows ahead.
+class GrowthAhead : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Pool pool = Pool::open(file_, small_pool()).value();
+    if (!pmem::on_tmpfs(PoolAccess::state(pool).file().descriptor().get())) {
+      GTEST_SKIP() << "the scratch directory is not on tmpfs";
+    }
+  }
+  Pool open() { return Pool::open(file_, small_pool()).value(); }
+  static pmem::PoolFile& file_of(Pool& pool) { return PoolAccess::state(pool).file(); }
+  static void await_size(Pool& pool, std::uint64_t bytes) {
+    while (file_of(pool).medium().size() < bytes) std::this_thread::yield();
+  }
+  // Each takes a slab.
+  static std::string key(std::uint64_t i) { return std::string(20000, 'k') + std::to_string(i); }
+  void expect_backed() {
+    struct stat info {};
+    ASSERT_EQ(::stat(file_.c_str(), &info), 0);
+    EXPECT_GE(info.st_blocks * 512, info.st_size) << "holes: a store to one may be a SIGBUS";
+  }
+
+  Scratch scratch_;
+  std::filesystem::path file_ = scratch_ / "pool";
+};
+
+TEST_F(GrowthAhead, LargePoolsHaveRoomSmallOnesHaveNot) {
+  {
+    Pool pool = open();
+    ASSERT_TRUE(file_of(pool).grow(9 * kMiB));
+    EXPECT_EQ(pool.info().file_bytes, 9 * kMiB);
+    ASSERT_TRUE(file_of(pool).grow(32 * kMiB));
+    await_size(pool, 36 * kMiB);
+    ASSERT_TRUE(file_of(pool).grow(36 * kMiB));
+    await_size(pool, 40 * kMiB);
+    file_of(pool).stop_ahead();
+    EXPECT_LE(pool.info().file_bytes, 42 * kMiB) << "more than an eighth";
+    EXPECT_EQ(pool.info().file_bytes, std::filesystem::file_size(file_));
+  }
+  expect_backed();
+}
+
+TEST_F(GrowthAhead, TwoWritersAndACloseInTheMidst) {
+  constexpr std::uint64_t kKeys = 300;  // of each
+  {
+    Pool pool = open();
+    auto index = pool.index<Bytes>("index", "wbtree").value();
+    const auto write = [&](std::uint64_t from) {
+      for (std::uint64_t i = from; i < from + kKeys; ++i) {
+        ASSERT_EQ(index.insert(key(i), i), Outcome::done);
+      }
+    };
+    std::thread other(write, kKeys);
+    write(0);
+    other.join();
+    EXPECT_GT(pool.info().file_bytes, 2 * kKeys * 65536);
+  }
+  expect_backed();
+  Pool pool = open();
+  EXPECT_TRUE(pool.info().clean);
+  EXPECT_EQ(pool.info().file_bytes, std::filesystem::file_size(file_));
+  auto index = pool.index<Bytes>("index").value();
+  for (std::uint64_t i = 0; i < 2 * kKeys; ++i) ASSERT_EQ(*index.find(key(i)), i);
+  EXPECT_EQ(unsound(pool), "");
+}
+
+TEST_F(GrowthAhead, EndsAtTheCap) {
+  Pool pool = open();
+  ASSERT_TRUE(file_of(pool).grow(60 * kMiB));
+  await_size(pool, kMostBytes);
+  EXPECT_TRUE(file_of(pool).grow(kMostBytes));
+  EXPECT_FALSE(file_of(pool).grow(kMostBytes + 1));
+  EXPECT_EQ(std::filesystem::file_size(file_), kMostBytes);
+}
+
+// What the thread does not get is left to others, and to whoever needs it.
+TEST_F(GrowthAhead, RefusedIsNoError) {
+  const FileLimit limit(21 * kMiB + 3 * 4096);
+  Pool pool = open();
+  ASSERT_TRUE(file_of(pool).grow(17 * kMiB));
+  await_size(pool, 18 * kMiB);
+  EXPECT_TRUE(file_of(pool).grow(21 * kMiB));
+  EXPECT_FALSE(file_of(pool).grow(22 * kMiB));
+  file_of(pool).stop_ahead();
+  EXPECT_EQ(pool.info().file_bytes, 21 * kMiB);
+  EXPECT_EQ(std::filesystem::file_size(file_), 21 * kMiB);
+  expect_backed();
+}
+
+// The limit sends a signal that ends the process, unless the thread that passes it blocks it.
+TEST_F(GrowthAhead, ALimitOnFilesDoesNotEndTheProgram) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_DFL);
+    const rlimit limit{21 * kMiB, 21 * kMiB};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(1);
+    Pool pool = open();
+    if (!file_of(pool).grow(18 * kMiB)) ::_exit(2);
+    await_size(pool, 20 * kMiB);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for the step that is refused
+    ::_exit(0);
+  }
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST_F(GrowthAhead, KilledInTheMidst) {
+  for (std::uint64_t round = 0; round < 12; ++round) {
+    std::filesystem::remove(file_);
+    std::array<int, 2> progress{};
+    ASSERT_EQ(::pipe(progress.data()), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Pool pool = open();
+      auto index = pool.index<Bytes>("index", "wbtree").value();
+      for (std::uint64_t i = 0;; ++i) {
+        if (index.insert(key(i), i) != Outcome::done) ::pause();
+        if (::write(progress[1], &i, sizeof i) != sizeof i) ::_exit(1);
+      }
+    }
+    ASSERT_GT(child, 0);
+    ::close(progress[1]);
+    std::uint64_t last = 0;
+    const std::uint64_t end = 260 + 37 * round;
+    while (last < end && ::read(progress[0], &last, sizeof last) == sizeof last) {
+    }
+    ::kill(child, SIGKILL);
+    while (::read(progress[0], &last, sizeof last) == sizeof last) {
+    }
+    ::close(progress[0]);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    ASSERT_GE(last, end);
+    Pool pool = open();
+    auto index = pool.index<Bytes>("index").value();
+    for (std::uint64_t i = 0; i <= last; ++i) ASSERT_EQ(*index.find(key(i)), i) << round;
+    EXPECT_EQ(unsound(pool), "");
+    expect_backed();
+  }
 }
 
 }  // namespace
