@@ -384,96 +384,123 @@ void print_failure(const WordsConfig& config, const WordsReport& report) {
 
 // Programs on a few words until the time is up: schedules, threads that stop, recoveries that
 // crash.
-int run_words(const Arguments& a) {
-  constexpr double kMostPerProgram = 0.8;  // seconds of processor time
-  const double begun = processor_seconds();
-  const Deadline until =
-      a.processor_time ? Deadline::within(a.budget) : Deadline{from_now(a.budget)};
-  WordsReport sum;
-  std::uint64_t failures = 0;
-  std::uint64_t n = 0;
-  std::uint64_t operations = 0;
-  const auto check_one = [&](const WordsConfig& config) {
-    const WordsReport report = crash::run_words(config);
-    sum.schedules += report.schedules;
-    sum.redundant += report.redundant;
-    sum.crash_points += report.crash_points;
-    sum.nested_points += report.nested_points;
-    sum.executions += report.executions;
-    sum.sampled += report.sampled;
-    sum.merged += report.merged;
-    sum.complete = sum.complete && report.complete;
-    for (const auto& calls : config.program.threads) operations += calls.size();
-    for (const auto& [path, times] : report.reached) sum.reached[path] += times;
-    ++n;
-    if (report.failure.empty()) return;
-    ++failures;
-    print_failure(config, report);
-  };
-  const auto on = [&] { return (failures == 0 || !a.first) && !is_late(until); };
-  const Domain domain = parse_domain(a.domain).value_or(Domain::memory);
-  const auto check_all = [&](WordsProgram program) {
-    WordsConfig config = all_schedules_of(std::move(program), std::min(a.nested, 2U), domain);
-    config.deadline = until;
-    check_one(config);
-  };
-  if (a.all_schedules) {
+class WordsRun {
+ public:
+  explicit WordsRun(const Arguments& a)
+      : a_(a),
+        until_(a.processor_time ? Deadline::within(a.budget) : Deadline{from_now(a.budget)}),
+        domain_(parse_domain(a.domain).value_or(Domain::memory)) {}
+
+  int go() {
+    if (a_.all_schedules) {
+      check_all_schedules();
+    } else if (!a_.program.empty()) {
+      WordsConfig config = word_search(*parse_words(a_.program), a_.seed, domain_);
+      config.preemptions = 2;
+      check(std::move(config), {});
+    } else {
+      check_known();
+      for (std::uint64_t seed = a_.seed; on(); ++seed) {
+        check(word_search(make_words(seed, a_.threads), seed, domain_), kMostPerProgram);
+      }
+    }
+    print();
+    write_json(a_.json, nlohmann::json::array({row()}));
+    return exit_code(failures_);
+  }
+
+ private:
+  static constexpr double kMostPerProgram = 0.8;  // seconds of processor time
+
+  [[nodiscard]] bool on() const { return (failures_ == 0 || !a_.first) && !is_late(until_); }
+
+  void check_all_schedules() {
     for (WordsProgram& program :
-         a.program.empty() ? pair_programs() : std::vector{*parse_words(a.program)}) {
-      if (on()) check_all(std::move(program));
+         a_.program.empty() ? pair_programs() : std::vector{*parse_words(a_.program)}) {
+      if (!on()) return;
+      WordsConfig config = all_schedules_of(std::move(program), std::min(a_.nested, 2U), domain_);
+      config.deadline = until_;
+      check(config);
     }
-  } else if (!a.program.empty()) {
-    WordsConfig config = word_search(*parse_words(a.program), a.seed, domain);
-    config.preemptions = 2;
-    config.nested = std::min(a.nested, config.nested);
-    check_one(config);
-  } else if (a.threads == 1) {
-    for (WordsProgram& program : lone_programs()) {
-      WordsConfig config = all_crashes_of(std::move(program), domain);
-      config.nested = std::min(a.nested, config.nested);
-      config.deadline = Deadline::within(kMostPerProgram, until);
-      if (on()) check_one(config);
+  }
+
+  void check_known() {
+    if (a_.threads == 1) {
+      for (WordsProgram& program : lone_programs()) {
+        if (on()) check(all_crashes_of(std::move(program), domain_), kMostPerProgram);
+      }
+      return;
     }
-  } else {
     for (const WordsStory& story : word_stories()) {
-      if (on()) check_one(config_of(story, domain));
+      if (on()) check(config_of(story, domain_));
     }
   }
-  const bool random = !a.all_schedules && a.program.empty();
-  for (std::uint64_t seed = a.seed; random && on(); ++seed) {
-    WordsConfig config = word_search(make_words(seed, a.threads), seed, domain);
-    config.nested = std::min(a.nested, config.nested);
-    config.deadline = Deadline::within(kMostPerProgram, until);
-    check_one(config);
+
+  void check(WordsConfig config, std::optional<double> seconds) {
+    config.nested = std::min(a_.nested, config.nested);
+    if (seconds) config.deadline = Deadline::within(*seconds, until_);
+    check(config);
   }
-  fmt::print(
-      "{} programs, {} schedules, {} crash points, {} in recovery, {} executions, {} failures\n", n,
-      sum.schedules, sum.crash_points, sum.nested_points, sum.executions, failures);
-  if (a.all_schedules) {
-    fmt::print("{} of the schedules redundant; {}\n", sum.redundant,
-               sum.complete && on() ? "all are run" : "NOT ALL are run");
+
+  void check(const WordsConfig& config) {
+    const WordsReport report = crash::run_words(config);
+    sum_.schedules += report.schedules;
+    sum_.redundant += report.redundant;
+    sum_.crash_points += report.crash_points;
+    sum_.nested_points += report.nested_points;
+    sum_.executions += report.executions;
+    sum_.sampled += report.sampled;
+    sum_.merged += report.merged;
+    sum_.complete = sum_.complete && report.complete;
+    for (const auto& calls : config.program.threads) operations_ += calls.size();
+    for (const auto& [path, times] : report.reached) sum_.reached[path] += times;
+    ++programs_;
+    if (report.failure.empty()) return;
+    ++failures_;
+    print_failure(config, report);
   }
-  for (const auto& [path, times] : sum.reached) fmt::print("  {:>9} {}\n", times, path);
-  const double seconds = processor_seconds() - begun;
-  write_json(a.json, nlohmann::json::array(
-                         {{{"index", "pmwcas"},
-                           {"keys", nullptr},
-                           {"domain", a.domain},
-                           {"threads", a.threads},
-                           {"workloads", n},
-                           {"schedules", sum.schedules},
-                           {"operations", operations},
-                           {"crash_points", sum.crash_points},
-                           {"nested_crash_points", sum.nested_points},
-                           {"sampled_crash_points", sum.sampled},
-                           {"complete", sum.complete},
-                           {"executions", sum.executions},
-                           {"executions_per_second", static_cast<double>(sum.executions) / seconds},
-                           {"merged_stores", sum.merged},
-                           {"reached", sum.reached},
-                           {"failures", failures}}}));
-  return exit_code(failures);
-}
+
+  void print() const {
+    fmt::print(
+        "{} programs, {} schedules, {} crash points, {} in recovery, {} executions, {} failures\n",
+        programs_, sum_.schedules, sum_.crash_points, sum_.nested_points, sum_.executions,
+        failures_);
+    if (a_.all_schedules) {
+      fmt::print("{} of the schedules redundant; {}\n", sum_.redundant,
+                 sum_.complete && on() ? "all are run" : "NOT ALL are run");
+    }
+    for (const auto& [path, times] : sum_.reached) fmt::print("  {:>9} {}\n", times, path);
+  }
+
+  [[nodiscard]] nlohmann::json row() const {
+    const double seconds = processor_seconds() - begun_;
+    return {{"index", "pmwcas"},
+            {"keys", nullptr},
+            {"domain", a_.domain},
+            {"threads", a_.threads},
+            {"workloads", programs_},
+            {"schedules", sum_.schedules},
+            {"operations", operations_},
+            {"crash_points", sum_.crash_points},
+            {"nested_crash_points", sum_.nested_points},
+            {"sampled_crash_points", sum_.sampled},
+            {"complete", sum_.complete},
+            {"executions", sum_.executions},
+            {"executions_per_second", static_cast<double>(sum_.executions) / seconds},
+            {"merged_stores", sum_.merged},
+            {"reached", sum_.reached},
+            {"failures", failures_}};
+  }
+
+  const Arguments& a_;
+  const double begun_ = processor_seconds();
+  const Deadline until_;
+  const Domain domain_;
+  WordsReport sum_;
+  std::uint64_t programs_ = 0;
+  std::uint64_t operations_ = 0;
+  std::uint64_t failures_ = 0;
+};
 
 int replay_words(const Arguments& a) {
   const auto config = parse_words_replay(a.replay);
@@ -884,7 +911,7 @@ int run_program(int argc, char** argv) {
       fmt::print(stderr, "everleaf-crash: --program '{}' is none\n", arguments.program);
       return kExitUsage;
     }
-    if (arguments.pmwcas && !arguments.mutate) return run_words(arguments);
+    if (arguments.pmwcas && !arguments.mutate) return WordsRun(arguments).go();
     const auto program = parse_program(arguments.program);
     if (!program || (!arguments.program.empty() && program->threads.empty())) {
       fmt::print(stderr, "everleaf-crash: --program '{}' is none\n", arguments.program);
