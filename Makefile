@@ -70,7 +70,8 @@ crash: ## Crash every tree at every point for ten minutes (CRASH_BUDGET=600)
 	@scripts/bootstrap build
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
-	@build/release/crash/everleaf-crash --budget $$(($(CRASH_BUDGET) * 2 / 5))
+	@build/release/crash/everleaf-crash --budget $$(($(CRASH_BUDGET) * 7 / 20))
+	@build/release/crash/everleaf-crash --permuted --budget $$(($(CRASH_BUDGET) / 20))
 	@build/release/crash/everleaf-crash --domain disk --budget $$(($(CRASH_BUDGET) / 5))
 	@build/release/crash/everleaf-crash --domain process --nested 1 --budget $$(($(CRASH_BUDGET) / 20))
 	@build/release/crash/everleaf-crash --domain cache --nested 1 --budget $$(($(CRASH_BUDGET) / 20))
