@@ -305,7 +305,8 @@ Row check(const Arguments& a, const std::string& spec, KeyType keys, const Deadl
     config.progress = [&](std::uint64_t points, std::uint64_t executions) {
       if ((points & 31) == 0) progress.show(row, points, executions);
     };
-    const Report report = run(config);
+    const bool glances = n == 0 && a.exhaustive == 0 && !a.eager && !a.record_only;
+    const Report report = glances ? run_glancing_first(config) : run(config);
     add(row.sum, report);
     ++row.workloads;
     if (report.failure) {

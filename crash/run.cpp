@@ -1002,6 +1002,25 @@ std::string show(const std::map<std::uint64_t, std::uint64_t>& outcomes) {
 
 }  // namespace
 
+Report run_glancing_first(const Config& config) {
+  constexpr double kShare = 0.25;  // of the time
+  if (config.nested == 1 && config.most <= kGlance) return run(config);
+  Config glance = config;
+  glance.nested = 1;
+  glance.most = std::min(config.most, kGlance);
+  glance.deadline = config.deadline.part(kShare);
+  Report first = run(glance);
+  const bool late = is_late(config.deadline);
+  first.complete = first.complete && !late;
+  if (first.failure || late) return first;
+  Report whole = run(config);
+  whole.operations = std::max(whole.operations, first.operations);
+  whole.crash_points = std::max(whole.crash_points, first.crash_points);
+  whole.executions += first.executions;
+  whole.seconds += first.seconds;
+  return whole;
+}
+
 Comparison compare_with_eager(Config config, std::uint64_t most_images) {
   config.nested = 1;  // a crash of recovery has outcomes of its own
   config.collect_outcomes = true;

@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -153,6 +156,27 @@ TEST(Checker, NoticesADroppedFenceAndReplaysIt) {
     EXPECT_EQ(again.failure->what, failure.what);
   }
   EXPECT_GE(tried, 2U);
+}
+
+// The last operations must not be left out because the first ones have many images.
+TEST(Checker, GlancesAtTheWholeWorkloadFirst) {
+  Config config = small(kSlotBitmap, 16);
+  config.nested = 2;
+  const Report alone = run(config);
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> seen;  // crash points, executions
+  config.progress = [&seen](std::uint64_t points, std::uint64_t executions) {
+    seen.emplace_back(points, executions);
+  };
+  const Report both = run_glancing_first(config);
+  EXPECT_TRUE(both.complete);
+  const auto last = std::ranges::adjacent_find(
+      seen, [](const auto& one, const auto& next) { return next.first < one.first; });
+  ASSERT_NE(last, seen.end());  // it began again
+  EXPECT_EQ(last->first, alone.crash_points);
+  EXPECT_LT(last->second, alone.executions / 2);
+  EXPECT_EQ(both.crash_points, alone.crash_points);
+  EXPECT_EQ(both.operations, alone.operations);
+  EXPECT_GE(both.executions, alone.executions + last->second);
 }
 
 TEST(Workload, FillsAndGrowsThePool) {
