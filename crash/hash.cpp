@@ -1,8 +1,8 @@
 // xxHash itself, behind observed/xxhash.h.
 #define XXH_INLINE_ALL
-#include EVERLEAF_XXHASH
-
 #include "hash.hpp"
+
+#include <xxhash.h>
 
 namespace everleaf::crash {
 
