@@ -385,6 +385,18 @@ void Space::free_locked(Offset at) {
   list(found.chunk);
 }
 
+namespace {
+
+// Few extents, and never much too large. Of what is more than kSoon the caller waits for the rest,
+// since pools grow ahead by little more (pmem/pool_file.hpp). So steps of an eighth end there, and
+// those of an eighteenth take over where they are larger: 230 extents make a tebibyte.
+std::uint64_t step_at(std::uint64_t total) {
+  constexpr std::uint64_t kSoon = std::uint64_t{16} << 20;
+  return std::max(std::min(total / 8, kSoon), total / 18);
+}
+
+}  // namespace
+
 Outcome Space::grow(std::size_t bytes) {
   const base::MutexGuard growing(growing_);
   std::uint64_t total = 0;
@@ -398,9 +410,8 @@ Outcome Space::grow(std::size_t bytes) {
   Extent* const end = entry + entries_;
   while (entry != end && pmem::load(&entry->at) != 0) ++entry;
   if (entry == end) return Outcome::corrupt;
-  // An eighth more each time: few extents, and never much too large.
   const std::uint64_t least = chunks_for(bytes) * kChunkBytes + kBlockAlign;
-  const std::uint64_t wanted = std::max<std::uint64_t>(least, total / 8);
+  const std::uint64_t wanted = std::max<std::uint64_t>(least, step_at(total));
   for (const std::uint64_t ask : {wanted, least}) {
     // As much as the heap's block has.
     constexpr std::uint64_t kSlab = pmem::kSlabBytes;
