@@ -75,7 +75,9 @@ void Grace::collect(Slot& slot) noexcept {
                          slot.limbo.begin() + static_cast<std::ptrdiff_t>(slot.recycled));
         slot.recycled = 0;
       }
-      if (slot.limbo.empty() && slot.limbo.capacity() > kKept) slot.limbo = {};
+      if (slot.limbo.empty() && slot.limbo.capacity() > kKept) {
+        std::vector<Retired>().swap(slot.limbo);
+      }
     }
     for (std::size_t i = 0; i < count; ++i) recycle(ready[i]);
   }

@@ -130,12 +130,15 @@ Result<void> Descriptor::lock(bool exclusive, const std::filesystem::path& path)
                                                  "copy the file"});
 }
 
+int try_allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to) noexcept {
+  const int error = reserve_blocks(file, from, to);
+  if (error != EOPNOTSUPP) return error;
+  // It writes the blocks one by one where the file system cannot do better.
+  return ::posix_fallocate(file.get(), static_cast<off_t>(from), static_cast<off_t>(to - from));
+}
+
 Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to) {
-  int error = reserve_blocks(file, from, to);
-  if (error == EOPNOTSUPP) {
-    // posix_fallocate writes the blocks one by one where the file system cannot do better.
-    error = ::posix_fallocate(file.get(), static_cast<off_t>(from), static_cast<off_t>(to - from));
-  }
+  const int error = try_allocate(file, from, to);
   if (error != 0) return std::unexpected(system_error("cannot grow the pool", error));
   return {};
 }

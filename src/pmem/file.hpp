@@ -42,6 +42,9 @@ class Descriptor {
 
 // Reserves storage for [from, to): a full disk is an error here, never a SIGBUS later.
 Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to);
+// The same without memory for a message: 0 or errno.
+[[nodiscard]] int try_allocate(const Descriptor& file, std::uint64_t from,
+                               std::uint64_t to) noexcept;
 
 // What one page table entry can map; mappings are aligned so.
 inline constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;

@@ -366,7 +366,7 @@ bool PoolFile::grow(std::uint64_t bytes) {
   return grown;
 }
 
-bool PoolFile::grow_now(std::uint64_t bytes) {
+bool PoolFile::grow_now(std::uint64_t bytes) noexcept {
   const std::uint64_t now = medium_->size();
   if (read_only_ || bytes > cap_ || medium_->failed()) return false;
   // What the thread is there for it does; here only the least.
@@ -389,11 +389,11 @@ std::uint64_t PoolFile::target_of(std::uint64_t bytes) const noexcept {
 }
 
 // Backs everything below `target`. False: there is no storage, and nothing changed.
-bool PoolFile::back(std::uint64_t target) {
+bool PoolFile::back(std::uint64_t target) noexcept {
   const std::uint64_t now = medium_->size();
   if (file_.valid()) {
     take_huge_pages(now, target);
-    if (!allocate(file_, now, target)) {
+    if (try_allocate(file_, now, target) != 0) {
       // What a refused growth has taken goes back: others need it, and a hole that it left could
       // not be filled at the next open.
       (void)cut(file_, now);
@@ -456,6 +456,7 @@ void PoolFile::run_ahead() {
 bool PoolFile::step_ahead() {
   // Who waits goes first; a mutex does not see to that.
   for (unsigned round = 0; waiting_.load(std::memory_order_relaxed) != 0; ++round) {
+    if (stopping_.load(std::memory_order_relaxed)) return false;
     base::wait_a_little(round);
   }
   const base::MutexGuard guard(grow_mutex_);

@@ -93,10 +93,11 @@ class PoolFile {
   Result<void> read_header(std::uint64_t file_bytes);
   Result<void> map(const PoolOptions& options, std::uint64_t file_bytes, Observer* observer);
   [[nodiscard]] std::unique_ptr<WriteBack> make_write_back(const PoolOptions& options) const;
-  bool grow_now(std::uint64_t bytes);
+  // No memory: neither the thread nor who waits for it may end otherwise than by an answer.
+  bool grow_now(std::uint64_t bytes) noexcept;
   [[nodiscard]] std::uint64_t room_at(std::uint64_t size) const noexcept;
   [[nodiscard]] std::uint64_t target_of(std::uint64_t bytes) const noexcept;
-  bool back(std::uint64_t target);
+  bool back(std::uint64_t target) noexcept;
   void keep_ahead(std::uint64_t bytes);
   void run_ahead();
   bool step_ahead();
