@@ -10,7 +10,7 @@ install(TARGETS everleaf everleaf-pmwcas EXPORT everleaf-targets
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/everleaf
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 # What words/word_pool.hpp includes.
-foreach(header words/word_pool.hpp pmwcas/pmwcas.hpp pmwcas/layout.hpp alloc/grace.hpp alloc/heap.hpp
+foreach(header words/word_pool.hpp pmwcas/pmwcas.hpp pmwcas/layout.hpp alloc/grace.hpp alloc/ground.hpp alloc/heap.hpp
     alloc/redo_log.hpp base/limits.hpp base/seam.hpp base/thread_slot.hpp pmem/file.hpp pmem/format.hpp
     pmem/header.hpp pmem/medium.hpp pmem/pool_file.hpp pmem/site.hpp pmem/unborn.hpp pmem/write_back.hpp)
   get_filename_component(directory ${header} DIRECTORY)

@@ -181,14 +181,8 @@ void print_failure(const Config& config, const Origin& origin, const Failure& fa
 }
 
 void add(Report& sum, const Report& one) {
+  sum.Tally::add(one);
   sum.operations += one.operations;
-  sum.crash_points += one.crash_points;
-  sum.executions += one.executions;
-  sum.nested_points += one.nested_points;
-  sum.sampled_points += one.sampled_points;
-  sum.sampled_nested_points += one.sampled_nested_points;
-  sum.complete = sum.complete && one.complete;
-  sum.merged += one.merged;
   sum.seconds += one.seconds;
   sum.stores += one.stores;
 }
@@ -359,11 +353,7 @@ Row check_threads(const Arguments& a, const std::string& spec, KeyType keys,
     const ConcurrentReport report = run_concurrent(config);
     ++row.workloads;
     row.schedules += report.schedules;
-    row.sum.crash_points += report.crash_points;
-    row.sum.executions += report.executions;
-    row.sum.sampled_points += report.sampled;
-    row.sum.merged += report.merged;
-    row.sum.complete = row.sum.complete && report.complete;
+    row.sum.Tally::add(report);
     for (const auto& calls : config.program.threads) row.sum.operations += calls.size();
     if (!report.failure.empty()) {
       ++row.failures;
@@ -445,14 +435,9 @@ class WordsRun {
 
   void check(const WordsConfig& config) {
     const WordsReport report = crash::run_words(config);
+    sum_.add(report);
     sum_.schedules += report.schedules;
     sum_.redundant += report.redundant;
-    sum_.crash_points += report.crash_points;
-    sum_.nested_points += report.nested_points;
-    sum_.executions += report.executions;
-    sum_.sampled += report.sampled;
-    sum_.merged += report.merged;
-    sum_.complete = sum_.complete && report.complete;
     for (const auto& calls : config.program.threads) operations_ += calls.size();
     for (const auto& [path, times] : report.reached) sum_.reached[path] += times;
     ++programs_;
@@ -484,7 +469,7 @@ class WordsRun {
             {"operations", operations_},
             {"crash_points", sum_.crash_points},
             {"nested_crash_points", sum_.nested_points},
-            {"sampled_crash_points", sum_.sampled},
+            {"sampled_crash_points", sum_.sampled_points},
             {"complete", sum_.complete},
             {"executions", sum_.executions},
             {"executions_per_second", static_cast<double>(sum_.executions) / seconds},

@@ -11,6 +11,7 @@
 #include "arena.hpp"
 #include "deadline.hpp"
 #include "recorder.hpp"
+#include "tally.hpp"
 #include "workload.hpp"
 
 namespace everleaf::crash {
@@ -60,23 +61,16 @@ struct Failure {
   std::vector<Crash> crashes;
 };
 
-struct Report {
+struct Report : Tally {
   std::uint64_t operations = 0;
-  std::uint64_t crash_points = 0;
-  std::uint64_t executions = 0;
-  std::uint64_t nested_points = 0;
-  std::uint64_t sampled_points = 0;  // too many choices to follow all
-  std::uint64_t sampled_nested_points = 0;
   std::uint64_t out_of_space = 0;   // operations that ended so, without injected failures
   std::uint64_t refused_opens = 0;  // of a full pool, that were tried again with more room
   std::uint64_t waits = 0;          // operations of a buffered tree that waited for epochs
   std::uint64_t pool_bytes = 0;     // at the end
-  std::uint64_t merged = 0;         // stores that were not told apart
   std::uint64_t stores = 0;
   std::uint64_t flushes = 0;
   std::uint64_t fences = 0;
   double seconds = 0;     // of processor time: other programs may share the core
-  bool complete = true;   // false: the time was up
   bool replayed = false;  // the crash to be replayed was met
   std::optional<Failure> failure;
   std::map<SiteId, SiteUse> sites;

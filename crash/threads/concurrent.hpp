@@ -45,13 +45,8 @@ struct ConcurrentConfig {
   Deadline deadline;
 };
 
-struct ConcurrentReport {
+struct ConcurrentReport : Tally {  // complete: all schedules up to the preemption bound were run
   std::uint64_t schedules = 0;
-  std::uint64_t crash_points = 0;  // that were not met in the same state before
-  std::uint64_t executions = 0;
-  std::uint64_t sampled = 0;  // crash points that were not followed to their end
-  std::uint64_t merged = 0;   // stores that were not told apart
-  bool complete = true;       // all schedules up to the preemption bound were run
   std::string failure;
   std::vector<Switch> switches;  // of the failing schedule
   std::string where;             // the last flush or fence before it was noticed

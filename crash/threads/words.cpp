@@ -541,7 +541,7 @@ class Words final : Crasher {
       return report_.failure.empty();
     });
     report_.executions += done.executions;
-    report_.sampled += done.all ? 0 : 1;
+    report_.sampled_points += done.all ? 0 : 1;
     recorder_.allow(kMostEvents);
   }
 

@@ -115,16 +115,10 @@ WordsConfig all_schedules_of(WordsProgram program, unsigned nested, Domain domai
 // How far a program is explored when there are many: by its seed.
 WordsConfig word_search(WordsProgram program, std::uint64_t seed, Domain domain);
 
-struct WordsReport {
+struct WordsReport : Tally {
   std::uint64_t schedules = 0;
-  std::uint64_t redundant = 0;     // of all schedules: of a trace that another one has
-  std::uint64_t crash_points = 0;  // that were not met in the same state before
-  std::uint64_t nested_points = 0;
-  std::uint64_t executions = 0;
-  std::uint64_t sampled = 0;  // crash points that were not followed to their end
-  std::uint64_t merged = 0;
+  std::uint64_t redundant = 0;  // of all schedules: of a trace that another one has
   std::uint64_t fences = 0;
-  bool complete = true;
   std::map<std::string, std::uint64_t, std::less<>> reached;  // base::reached
   std::map<SiteId, SiteUse> sites;
   std::string failure;

@@ -15,10 +15,7 @@ constexpr std::size_t kBlockWords = pmem::kLine / sizeof(pmem::Word);
 }  // namespace
 
 WordsPool::WordsPool(std::unique_ptr<pmem::PoolFile> file)
-    : file_(std::move(file)),
-      heap_(*file_),
-      redo_(file_->medium()),
-      grace_([this](Offset block) { heap_.recycle(block); }) {}
+    : file_(std::move(file)), ground_(*file_) {}
 
 std::unique_ptr<WordsPool> WordsPool::create(File file, const std::vector<Word>& values,
                                              Word blocks) {
@@ -36,8 +33,8 @@ Result<std::unique_ptr<WordsPool>> WordsPool::open(File file) {
 
 bool WordsPool::make(const std::vector<Word>& values, Word blocks) {
   const std::size_t bytes = (kWordsAt + values.size()) * sizeof(Word);
-  const Offset home = heap_.reserve((bytes + pmem::kLine - 1) / pmem::kLine * pmem::kLine);
-  const Offset table = heap_.reserve(sizeof(pmwcas::TableAt));
+  const Offset home = ground_.heap.reserve((bytes + pmem::kLine - 1) / pmem::kLine * pmem::kLine);
+  const Offset table = ground_.heap.reserve(sizeof(pmwcas::TableAt));
   if (home == 0 || table == 0) return false;
   alloc::Redo record;
   for (std::size_t i = 0; i < sizeof(pmwcas::TableAt) / sizeof(Word); ++i) {
@@ -50,21 +47,21 @@ bool WordsPool::make(const std::vector<Word>& values, Word blocks) {
   medium().store(words + 2, blocks);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const Offset block = (blocks >> i & 1) != 0 ? new_block() : 0;
-    if (block != 0 && !heap_.activate(record, block)) return false;
+    if (block != 0 && !ground_.heap.activate(record, block)) return false;
     medium().store(words + kWordsAt + i, block != 0 ? block : values[i]);
   }
   medium().flush(words, bytes);
   if (!medium().persist(medium().at(table), sizeof(pmwcas::TableAt))) return false;
-  if (!heap_.activate(record, home) || !heap_.activate(record, table)) return false;
+  if (!ground_.heap.activate(record, home) || !ground_.heap.activate(record, table)) return false;
   record.store(pmem::kDirectoryAt, home);
-  return redo_.commit(record) == Outcome::done;
+  return ground_.redo.commit(record) == Outcome::done;
 }
 
 // Memory that lanes are made of later has been used before.
 bool WordsPool::fill_unused() {
   std::array<Offset, 8> blocks{};
   for (Offset& block : blocks) {
-    block = heap_.reserve(sizeof(pmwcas::LaneAt));
+    block = ground_.heap.reserve(sizeof(pmwcas::LaneAt));
     if (block == 0) return false;
     auto* const words = medium().at<Word>(block);
     for (std::size_t i = 0; i < sizeof(pmwcas::LaneAt) / sizeof(Word); ++i) {
@@ -72,21 +69,22 @@ bool WordsPool::fill_unused() {
     }
     if (!medium().persist(words, sizeof(pmwcas::LaneAt))) return false;
   }
-  for (const Offset block : blocks) heap_.recycle(block);
+  for (const Offset block : blocks) ground_.heap.recycle(block);
   return true;
 }
 
 Result<void> WordsPool::start() {
-  if (auto replayed = redo_.recover(); !replayed) return std::unexpected(replayed.error());
+  if (auto replayed = ground_.redo.recover(); !replayed) return std::unexpected(replayed.error());
   home_ = pmem::load(medium().at<Word>(pmem::kDirectoryAt));
-  const std::size_t words = heap_.allocated_bytes(home_) / sizeof(Word);
+  const std::size_t words = ground_.heap.allocated_bytes(home_) / sizeof(Word);
   if (words < kWordsAt) return std::unexpected(Error{Code::corrupt, "no home"});
   const auto* const home = medium().at<Word>(home_);
   table_ = pmem::load(home);
   count_ = pmem::load(home + 1);
   blocks_ = pmem::load(home + 2);
   if (count_ > words - kWordsAt) return std::unexpected(Error{Code::corrupt, "too many words"});
-  words_ = std::make_unique<pmwcas::DescriptorPool>(medium(), heap_, redo_, grace_, table_);
+  words_ = std::make_unique<pmwcas::DescriptorPool>(medium(), ground_.heap, ground_.redo,
+                                                    ground_.grace, table_);
   return words_->recover();
 }
 
@@ -95,7 +93,7 @@ WordsPool::Word* WordsPool::word(std::size_t index) {
 }
 
 WordsPool::Word WordsPool::value(std::size_t index) {
-  const alloc::Grace::Pin pin(grace_);
+  const alloc::Grace::Pin pin(ground_.grace);
   return words_->read(word(index));
 }
 
@@ -106,7 +104,7 @@ std::vector<WordsPool::Word> WordsPool::values() {
 }
 
 WordsPool::Offset WordsPool::new_block() {
-  const Offset block = heap_.reserve(pmem::kLine);
+  const Offset block = ground_.heap.reserve(pmem::kLine);
   if (block == 0) return 0;
   auto* const words = medium().at<Word>(block);
   for (std::size_t i = 0; i < kBlockWords; ++i) medium().store(words + i, block);
@@ -130,7 +128,8 @@ std::string WordsPool::problem() {
   }
   std::vector<Offset> allocated;
   std::vector<std::string> problems;
-  heap_.for_each_allocated([&](Offset at, std::size_t) { allocated.push_back(at); }, &problems);
+  ground_.heap.for_each_allocated([&](Offset at, std::size_t) { allocated.push_back(at); },
+                                  &problems);
   if (!problems.empty()) return problems.front();
   std::ranges::sort(reachable);
   std::ranges::sort(allocated);

@@ -10,9 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "alloc/grace.hpp"
-#include "alloc/heap.hpp"
-#include "alloc/redo_log.hpp"
+#include "alloc/ground.hpp"
 #include "pmem/pool_file.hpp"
 #include "pmwcas/pmwcas.hpp"
 
@@ -34,8 +32,8 @@ class WordsPool {
   WordsPool& operator=(const WordsPool&) = delete;
 
   [[nodiscard]] pmem::Medium& medium() { return file_->medium(); }
-  [[nodiscard]] alloc::Heap& heap() { return heap_; }
-  [[nodiscard]] alloc::Grace& grace() { return grace_; }
+  [[nodiscard]] alloc::Heap& heap() { return ground_.heap; }
+  [[nodiscard]] alloc::Grace& grace() { return ground_.grace; }
   [[nodiscard]] pmwcas::DescriptorPool& words() { return *words_; }
   [[nodiscard]] Offset table() const { return table_; }
   [[nodiscard]] std::size_t count() const { return count_; }
@@ -58,9 +56,7 @@ class WordsPool {
   Result<void> start();
 
   std::unique_ptr<pmem::PoolFile> file_;
-  alloc::Heap heap_;
-  alloc::RedoLog redo_;
-  alloc::Grace grace_;
+  alloc::Ground ground_;
   Offset home_ = 0;
   Offset table_ = 0;
   std::size_t count_ = 0;

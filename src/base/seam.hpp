@@ -31,26 +31,21 @@ inline std::uint64_t now_ns() noexcept {
 // What this thread read is thrown away: an optimistic reader starts again.
 inline void reads_discarded() noexcept {}
 
-// While it lives: what this thread reads or stores counts as durable by the protocol of its words,
-// though the bytes are not yet. Without it the crash checker takes a read of another thread's store
-// for a dependency.
-class Durable {
+// While it lives the crash checker knows something of what this thread does; here it is nothing.
+template <class What>
+class Scope {
  public:
-  Durable() noexcept {}
-  Durable(const Durable&) = delete;
-  Durable& operator=(const Durable&) = delete;
-  ~Durable() {}
+  Scope() noexcept {}
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  ~Scope() {}
 };
-
-// While it lives: of what its compare-and-swaps find this thread learns nothing but that it is not
-// what was expected, and looks again.
-class Unseen {
- public:
-  Unseen() noexcept {}
-  Unseen(const Unseen&) = delete;
-  Unseen& operator=(const Unseen&) = delete;
-  ~Unseen() {}
-};
+// What it reads or stores counts as durable by the protocol of its words, though the bytes are not
+// yet. Without it the crash checker takes a read of another thread's store for a dependency.
+using Durable = Scope<struct DurableByProtocol>;
+// Of what its compare-and-swaps find it learns nothing but that it is not what was expected, and
+// looks again.
+using Unseen = Scope<struct FoundUnseen>;
 
 // Names a path that few schedules take: the crash checker counts them.
 inline void reached(const char*) noexcept {}

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -193,6 +194,12 @@ bool only_zeros_from(const Descriptor& file, std::uint64_t from) {
     }
     from = static_cast<std::uint64_t>(data + n);
   }
+}
+
+std::uint64_t first_hole(const Descriptor& file, std::uint64_t from) {
+  const off_t hole = ::lseek(file.get(), static_cast<off_t>(from), SEEK_HOLE);
+  if (hole >= 0) return static_cast<std::uint64_t>(hole);
+  return std::numeric_limits<std::uint64_t>::max();
 }
 
 bool cut(const Descriptor& file, std::uint64_t bytes) {

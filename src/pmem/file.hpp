@@ -59,6 +59,8 @@ Result<std::uint64_t> size_of(const Descriptor& file);
 [[nodiscard]] bool has_holes(const Descriptor& file);
 // Whether everything from there on reads as zero; takes no storage for holes. False: also unknown.
 [[nodiscard]] bool only_zeros_from(const Descriptor& file, std::uint64_t from);
+// Where the first hole from there on begins; the file's end: there is none, or it is unknown.
+[[nodiscard]] std::uint64_t first_hole(const Descriptor& file, std::uint64_t from);
 // What is behind the first `bytes` goes.
 [[nodiscard]] bool cut(const Descriptor& file, std::uint64_t bytes);
 

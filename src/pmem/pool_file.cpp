@@ -266,12 +266,15 @@ Result<void> PoolFile::read_header(std::uint64_t file_bytes) {
   return {};
 }
 
-// Whoever was killed while the pool grew may have left a hole behind all that was ever used. The
-// frontier alone is not believed: it may be damaged, and what it hides worth a repair.
+// Whoever was killed while the pool grew may have left a hole behind all that was ever used, and
+// before the hole what another thread was about to make part of the heap. The frontier alone is not
+// believed: it may be damaged, and what it hides worth a repair.
 void PoolFile::drop_unborn(std::uint64_t file_bytes) {
   const std::uint64_t used = std::max(header_.file_bytes, load(&state().frontier));
-  if (used >= file_bytes || !has_holes(file_) || !only_zeros_from(file_, used)) return;
-  if (cut(file_, used)) medium_->grow(used);
+  if (used >= file_bytes || !has_holes(file_)) return;
+  const std::uint64_t end = only_zeros_from(file_, used) ? used : first_hole(file_, used);
+  if (end >= file_bytes || !only_zeros_from(file_, end)) return;
+  if (cut(file_, end)) medium_->grow(end);
 }
 
 Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,

@@ -81,9 +81,7 @@ Result<void> match(const IndexInfo& info, std::string_view spec_text, KeyType ke
 
 PoolState::PoolState(std::unique_ptr<pmem::PoolFile> file, std::chrono::nanoseconds epoch_length)
     : file_(std::move(file)),
-      heap_(*file_),
-      redo_(file_->medium()),
-      grace_([this](pmem::Offset block) { heap_.recycle(block); }),
+      ground_(*file_),
       directory_(file_->medium()),
       epoch_length_(epoch_length) {}
 
@@ -98,7 +96,7 @@ Result<std::shared_ptr<PoolState>> PoolState::start(std::unique_ptr<pmem::PoolFi
         Error{Code::bad_argument, "an epoch lasts from 1 us to 10 s, or 0: stepped by hand"});
   }
   auto state = base::shared_here(std::make_unique<PoolState>(std::move(file), length));
-  auto replayed = state->redo_.recover();
+  auto replayed = state->ground_.redo.recover();
   if (!replayed) {
     state->finished_ = true;  // leave the evidence as it is
     return std::unexpected(replayed.error());
@@ -242,7 +240,7 @@ Result<void> PoolState::finish() {
     open_.clear();
     durable = epochs_->sync() == Outcome::done;
   }
-  if (!durable || !redo_.settle_all()) {
+  if (!durable || !ground_.redo.settle_all()) {
     return std::unexpected(
         Error{Code::io, "a write-back failed; the pool will be recovered when it is opened"});
   }
@@ -283,7 +281,7 @@ Result<tree::Directory::Found> PoolState::create_index(std::string_view name, st
     return resolved->row->factory.create(context(*root_word), resolved->canonical, key_type, record,
                                          blocks);
   });
-  const Outcome outcome = prepared == Outcome::done ? redo_.commit(record) : prepared;
+  const Outcome outcome = prepared == Outcome::done ? ground_.redo.commit(record) : prepared;
   for (tree::Reserved& block : blocks) block.settle(outcome);
   if (outcome == Outcome::done) return found;
   if (outcome == Outcome::io_error || medium().failed()) {
@@ -386,9 +384,9 @@ Outcome PoolState::drop(std::string_view name, alloc::Redo& record, Dropped& dro
   const auto stored = directory_.find(name);
   if (known == open_.end() || !stored || !*stored) return Outcome::corrupt;
   // L2: its nodes go
-  if (!redo_.settle_all()) return Outcome::io_error;
+  if (!ground_.redo.settle_all()) return Outcome::io_error;
   tree::Directory::remove(**stored, record);
-  const Outcome outcome = redo_.commit(record);
+  const Outcome outcome = ground_.redo.commit(record);
   if (outcome != Outcome::done) return outcome;
   dropped = {std::move(known->second.u64), std::move(known->second.bytes)};
   open_.erase(known);
@@ -432,9 +430,9 @@ PoolInfo PoolState::info() const {
   info.heap_bytes = pmem::load(&file_->state().frontier) - pmem::kHeapAt;
   info.open_ns = open_ns_;
   info.header_copy_damaged = file_->header_copy_damaged();
-  info.lost_blocks = heap_.lost() + grace_.lost();
-  heap_.for_each_allocated([&info](pmem::Offset, std::size_t bytes) { info.block_bytes += bytes; },
-                           nullptr);
+  info.lost_blocks = ground_.heap.lost() + ground_.grace.lost();
+  ground_.heap.for_each_allocated(
+      [&info](pmem::Offset, std::size_t bytes) { info.block_bytes += bytes; }, nullptr);
   return info;
 }
 
@@ -443,7 +441,7 @@ void PoolState::reach_store(std::vector<pmem::Offset>& reachable,
                             std::vector<std::string>& problems) {
   const pmem::Offset at = pmem::load(medium().at<pmem::Word>(pmem::kStoreAt));
   if (at == 0) return;
-  if (at % pmem::kLine != 0 || heap_.allocated_bytes(at) < sizeof(pmem::StoreRoot)) {
+  if (at % pmem::kLine != 0 || ground_.heap.allocated_bytes(at) < sizeof(pmem::StoreRoot)) {
     problems.push_back("the Store's root block at offset " + std::to_string(at) +
                        " is no allocated block");
     return;
@@ -497,7 +495,7 @@ Result<CheckReport> PoolState::check() {
   reach_store(reachable, report.problems);
   std::ranges::sort(reachable);
   std::vector<pmem::Offset> allocated;
-  heap_.for_each_allocated(
+  ground_.heap.for_each_allocated(
       [&allocated](pmem::Offset block, std::size_t) { allocated.push_back(block); },
       &report.problems);
   report.blocks_allocated = allocated.size();

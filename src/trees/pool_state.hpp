@@ -7,9 +7,7 @@
 
 #include <everleaf/index.hpp>
 
-#include "alloc/grace.hpp"
-#include "alloc/heap.hpp"
-#include "alloc/redo_log.hpp"
+#include "alloc/ground.hpp"
 #include "base/process.hpp"
 #include "pmem/pool_file.hpp"
 #include "trees/contract.hpp"
@@ -60,9 +58,9 @@ class PoolState {
   [[nodiscard]] EpochInfo epoch_info() const;
 
   [[nodiscard]] pmem::PoolFile& file() { return *file_; }
-  [[nodiscard]] alloc::RedoLog& redo() { return redo_; }
+  [[nodiscard]] alloc::RedoLog& redo() { return ground_.redo; }
   [[nodiscard]] pmem::Medium& medium() { return file_->medium(); }
-  [[nodiscard]] alloc::Heap& heap() { return heap_; }
+  [[nodiscard]] alloc::Heap& heap() { return ground_.heap; }
   [[nodiscard]] bool read_only() const { return file_->read_only(); }
   [[nodiscard]] const base::Process& process() const { return process_; }
 
@@ -73,7 +71,8 @@ class PoolState {
     std::unique_ptr<Tree<Bytes>> bytes;
   };
   tree::Context context(pmem::Offset root_word) {
-    return {file_->medium(), heap_, redo_, grace_, epochs_.get(), file_->read_only(), root_word};
+    return {file_->medium(), ground_.heap,       ground_.redo, ground_.grace,
+            epochs_.get(),   file_->read_only(), root_word};
   }
   Result<void> finish();
   void close_trees();
@@ -91,9 +90,7 @@ class PoolState {
 
   const base::Process process_;
   std::unique_ptr<pmem::PoolFile> file_;
-  alloc::Heap heap_;
-  alloc::RedoLog redo_;
-  alloc::Grace grace_;
+  alloc::Ground ground_;
   tree::Directory directory_;
   const std::chrono::nanoseconds epoch_length_;
   std::unique_ptr<epoch::Epochs> epochs_;  // with the first buffered tree

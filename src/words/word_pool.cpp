@@ -21,13 +21,10 @@ std::string spec_of(std::size_t count) {
 }  // namespace
 
 WordPool::WordPool(std::unique_ptr<pmem::PoolFile> file)
-    : file_(std::move(file)),
-      heap_(*file_),
-      redo_(file_->medium()),
-      grace_([this](Offset block) { heap_.recycle(block); }) {}
+    : file_(std::move(file)), ground_(*file_) {}
 
 WordPool::~WordPool() {
-  if (words_ && words_->settle_all() && redo_.settle_all()) (void)file_->mark_clean();
+  if (words_ && words_->settle_all() && ground_.redo.settle_all()) (void)file_->mark_clean();
 }
 
 Result<std::unique_ptr<WordPool>> WordPool::open(const std::filesystem::path& path,
@@ -48,7 +45,7 @@ Result<std::unique_ptr<WordPool>> WordPool::open(const std::filesystem::path& pa
 }
 
 Result<void> WordPool::start(std::size_t count) {
-  if (auto replayed = redo_.recover(); !replayed) return std::unexpected(replayed.error());
+  if (auto replayed = ground_.redo.recover(); !replayed) return std::unexpected(replayed.error());
   const tree::Directory directory(medium());
   std::vector<std::string> problems;
   const bool is_new = directory.list(&problems).empty();
@@ -64,12 +61,12 @@ Result<void> WordPool::start(std::size_t count) {
               "the pool does not hold " + std::to_string(count) + " words and nothing else"});
   }
   const Offset home = pmem::load(medium().at<Word>((*found)->root_word));
-  if (heap_.allocated_bytes(home) / sizeof(Word) < kWordsAt + count) {
+  if (ground_.heap.allocated_bytes(home) / sizeof(Word) < kWordsAt + count) {
     return std::unexpected(Error{Code::corrupt, "the block of the words is damaged"});
   }
   count_ = count;
   words_at_ = medium().at<Word>(home) + kWordsAt;
-  words_ = std::make_unique<DescriptorPool>(medium(), heap_, redo_, grace_,
+  words_ = std::make_unique<DescriptorPool>(medium(), ground_.heap, ground_.redo, ground_.grace,
                                             pmem::load(medium().at<Word>(home)));
   if (auto recovered = words_->recover(); !recovered) return recovered;
   return file_->mark_open();
@@ -81,10 +78,11 @@ Result<void> WordPool::create(std::size_t count) {
     return std::unexpected(Error{Code::out_of_space, "no space for the words"});
   };
   const std::size_t bytes = (kWordsAt + count) * sizeof(Word);
-  const Offset home = heap_.reserve((bytes + pmem::kLine - 1) / pmem::kLine * pmem::kLine);
-  const Offset table = heap_.reserve(sizeof(TableAt));
+  const Offset home = ground_.heap.reserve((bytes + pmem::kLine - 1) / pmem::kLine * pmem::kLine);
+  const Offset table = ground_.heap.reserve(sizeof(TableAt));
   alloc::Redo record;
-  if (home == 0 || table == 0 || !heap_.activate(record, home) || !heap_.activate(record, table))
+  if (home == 0 || table == 0 || !ground_.heap.activate(record, home) ||
+      !ground_.heap.activate(record, table))
     return no_space();
   const auto zero = [this](Offset block, std::size_t size) {
     for (Offset at = block; at < block + size; at += sizeof(Word)) {
@@ -105,7 +103,7 @@ Result<void> WordPool::create(std::size_t count) {
       directory.prepare({std::string(kName), spec_of(count), KeyType::u64, false}, record);
   if (!root) return std::unexpected(root.error());
   record.store(*root, home);
-  const Outcome outcome = redo_.commit(record);
+  const Outcome outcome = ground_.redo.commit(record);
   if (outcome == Outcome::out_of_space) return no_space();
   if (outcome != Outcome::done) return failed();
   return {};

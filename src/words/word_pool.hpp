@@ -11,9 +11,7 @@
 
 #include <everleaf/pool.hpp>
 
-#include "alloc/grace.hpp"
-#include "alloc/heap.hpp"
-#include "alloc/redo_log.hpp"
+#include "alloc/ground.hpp"
 #include "pmem/pool_file.hpp"
 #include "pmwcas/pmwcas.hpp"
 
@@ -39,14 +37,14 @@ class WordPool {
   [[nodiscard]] Word* word(std::size_t index) { return words_at_ + index; }
   // The value of that word now.
   [[nodiscard]] Word value(std::size_t index) {
-    const alloc::Grace::Pin pin(grace_);
+    const alloc::Grace::Pin pin(ground_.grace);
     return words_->read(word(index));
   }
   [[nodiscard]] DescriptorPool& words() { return *words_; }
   // Whoever works on words is pinned since before he reads what he expects.
-  [[nodiscard]] alloc::Grace& grace() { return grace_; }
+  [[nodiscard]] alloc::Grace& grace() { return ground_.grace; }
   // Of blocks that words name.
-  [[nodiscard]] alloc::Heap& heap() { return heap_; }
+  [[nodiscard]] alloc::Heap& heap() { return ground_.heap; }
   [[nodiscard]] pmem::Medium& medium() { return file_->medium(); }
 
  private:
@@ -55,9 +53,7 @@ class WordPool {
   [[nodiscard]] Result<void> start(std::size_t count);
 
   std::unique_ptr<pmem::PoolFile> file_;
-  alloc::Heap heap_;
-  alloc::RedoLog redo_;
-  alloc::Grace grace_;
+  alloc::Ground ground_;
   std::size_t count_ = 0;
   Word* words_at_ = nullptr;
   std::unique_ptr<DescriptorPool> words_;  // since it is open

@@ -24,7 +24,7 @@ WordsReport explore(const WordsConfig& config) {
   WordsReport report = run_words(config);
   EXPECT_EQ(report.failure, "") << replay_line(config, report);
   EXPECT_TRUE(report.complete);
-  EXPECT_EQ(report.sampled, 0U) << to_string(config.program);
+  EXPECT_EQ(report.sampled_points, 0U) << to_string(config.program);
   EXPECT_GT(report.executions, 0U);
   return report;
 }

@@ -28,6 +28,15 @@ class Table1 : public testing::Test {
     }
     return words;
   }
+  // Of the first `work` on a key from `key` to `end` that counts `what`; none: none does.
+  template <class Work>
+  Words first(const char* what, std::uint64_t& key, std::uint64_t end, Work work) {
+    while (key < end) {
+      const Words words = of([&] { work(100 * key++); });
+      if (words.contains(what)) return words;
+    }
+    return Words{};
+  }
   Index<std::uint64_t>& index() { return *index_; }
 
  private:
@@ -70,27 +79,14 @@ TEST_F(Table1, StructureChanges) {
   // Leaves below a root.
   std::uint64_t key = kFull;
   while (index().stats().leaf_nodes < 2) (void)index().insert(key++ * 100, 0);
-  bool split = false;
-  while (!split) {
-    const Words words = of([&] { (void)index().insert(key++ * 100, 0); });
-    split = words.contains("splits");
-    if (split) {
-      EXPECT_EQ(
-          words,
-          (Words{
-              {"splits", 1}, {"pmwcas_1_words", 1}, {"pmwcas_2_words", 2}, {"pmwcas_3_words", 1}}));
-    }
-  }
+  const auto insert = [this](std::uint64_t k) { (void)index().insert(k, 0); };
+  EXPECT_EQ(
+      first("splits", key, 10 * kFull, insert),
+      (Words{{"splits", 1}, {"pmwcas_1_words", 1}, {"pmwcas_2_words", 2}, {"pmwcas_3_words", 1}}));
   ASSERT_GE(index().stats().leaf_nodes, 3U);
-  bool merged = false;
-  for (std::uint64_t gone = 0; !merged && gone < key; ++gone) {
-    const Words words = of([&] { (void)index().remove(gone * 100); });
-    merged = words.contains("merges");
-    if (merged) {
-      EXPECT_EQ(words, (Words{{"merges", 1}, {"pmwcas_2_words", 2}, {"pmwcas_3_words", 1}}));
-    }
-  }
-  EXPECT_TRUE(merged);
+  std::uint64_t gone = 0;
+  EXPECT_EQ(first("merges", gone, key, [this](std::uint64_t k) { (void)index().remove(k); }),
+            (Words{{"merges", 1}, {"pmwcas_2_words", 2}, {"pmwcas_3_words", 1}}));
 }
 
 // Small pages have several levels soon. An inner node splits and is merged as a leaf is: the same
@@ -99,11 +95,7 @@ TEST_F(Table1, InnerStructureChanges) {
   open("bztree:page=256:free=96");
   std::uint64_t key = 0;
   const auto next = [&](const char* what) {
-    while (key < 10'000) {
-      const Words words = of([&] { (void)index().insert(key++ * 100, 0); });
-      if (words.contains(what)) return words;
-    }
-    return Words{};
+    return first(what, key, 10'000, [this](std::uint64_t k) { (void)index().insert(k, 0); });
   };
   // The root first: the root block has no status of a parent to freeze (2 words to install). Who
   // then goes on splits the leaf below, and inserts.

@@ -43,21 +43,16 @@ inline void reads_discarded() noexcept {
   crash::seam::reads_discarded();
 }
 
-class Durable {
+template <void (*tell)(bool begins) noexcept>
+class Scope {
  public:
-  Durable() noexcept { crash::seam::durable(true); }
-  Durable(const Durable&) = delete;
-  Durable& operator=(const Durable&) = delete;
-  ~Durable() { crash::seam::durable(false); }
+  Scope() noexcept { tell(true); }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  ~Scope() { tell(false); }
 };
-
-class Unseen {
- public:
-  Unseen() noexcept { crash::seam::unseen(true); }
-  Unseen(const Unseen&) = delete;
-  Unseen& operator=(const Unseen&) = delete;
-  ~Unseen() { crash::seam::unseen(false); }
-};
+using Durable = Scope<crash::seam::durable>;
+using Unseen = Scope<crash::seam::unseen>;
 
 inline void reached(const char* path) noexcept {
   crash::seam::reached(path);
