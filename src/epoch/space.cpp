@@ -97,11 +97,11 @@ Outcome Space::open() {
   free_chunks_.clear();
   for (auto& partial : partial_) partial.clear();
   in_use_ = 0;
-  for (std::size_t i = 0; i < entries_; ++i) {
-    const auto* const entry = medium_.at<Extent>(table_ + i * sizeof(Extent));
+  const auto* entry = medium_.at<Extent>(table_);
+  for (const auto* const end = entry + entries_; entry != end; ++entry) {
     const std::uint64_t at = pmem::load(&entry->at);
-    const std::uint64_t bytes = pmem::load(&entry->bytes);
     if (at == 0) continue;
+    const std::uint64_t bytes = pmem::load(&entry->bytes);
     // Allocated blocks do not overlap: the same one twice is the only way for extents to do so.
     const bool known = std::ranges::find(runs_, at, &Run::at) != runs_.end();
     if (known || bytes < kFirstExtentBytes || bytes > heap_.allocated_bytes(at)) {

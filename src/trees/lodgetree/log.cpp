@@ -27,9 +27,11 @@ Log::Log(pmem::Medium& medium, std::size_t chunk_bytes, std::size_t most_chunks,
 }
 
 Log::~Log() {
-  for (auto& chunk : *chunks_) delete chunk.load(std::memory_order_relaxed);
-  for (std::size_t i = 0; i < kMaxThreads; ++i) {
-    delete deferred_[i].load(std::memory_order_relaxed);
+  for (const auto& chunk : std::span(*chunks_).first(chunk_count_)) {
+    delete chunk.load(std::memory_order_relaxed);
+  }
+  for (const auto& one : std::span(deferred_.get(), kMaxThreads)) {
+    delete one.load(std::memory_order_relaxed);
   }
 }
 

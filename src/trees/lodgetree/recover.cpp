@@ -132,12 +132,15 @@ Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, bool& torn) {
   if (chunks.empty()) return corrupt("there is no log", root_block());
   log_.open(chunks);
   Hashes hashes;
+  const std::size_t records = log_.records();
+  const Word session = session_;
   for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
-    for (std::size_t i = 0; i < log_.records(); ++i) {
-      const Offset at = chunks[chunk] + i * sizeof(Record);
-      const Record& record = *c_.medium.template at<Record>(at);
+    const auto* const first = c_.medium.template at<Record>(chunks[chunk]);
+    for (std::size_t i = 0; i < records; ++i) {
+      const Record& record = first[i];
       const Word order = pmem::load(&record.order);
-      if (session_of(order >> 1) != session_ || order == 0) continue;
+      if (session_of(order >> 1) != session || order == 0) continue;
+      const Offset at = chunks[chunk] + i * sizeof(Record);
       if (!is_whole(record, at, pmem::load(&record.key), hashes)) {
         torn = true;
         continue;
