@@ -54,13 +54,14 @@ void Command::number(const std::string& name, std::uint64_t& target, const std::
   command_->add_option_function<std::string>(name, read, help)->type_name("N");
 }
 
-void Command::size(const std::string& name, std::uint64_t& target, const std::string& help) {
-  const auto read = [name, &target](const std::string& text) {
+void Command::read_size(const std::string& name, const std::string& help,
+                        const std::function<void(std::uint64_t)>& set) {
+  const auto read = [name, set](const std::string& text) {
     const auto size = parse_size(text);
     if (!size) {
       throw CLI::ValidationError(name, fmt::format("{} is not a size like 512M", in_quotes(text)));
     }
-    target = *size;
+    set(*size);
   };
   command_->add_option_function<std::string>(name, read, help)->type_name("SIZE");
 }

@@ -31,8 +31,11 @@ class Command {
   // It may be given again.
   void options(const std::string& name, std::vector<std::string>& target, const std::string& help);
   void number(const std::string& name, std::uint64_t& target, const std::string& help);
-  // A number with an optional suffix K, M, G or T.
-  void size(const std::string& name, std::uint64_t& target, const std::string& help);
+  // A number with an optional suffix K, M, G or T, for a std::uint64_t or an optional one.
+  template <class Target>
+  void size(const std::string& name, Target& target, const std::string& help) {
+    read_size(name, help, [&target](std::uint64_t size) { target = size; });
+  }
   // A number and its unit, or 0 (duration.hpp).
   void epoch(const std::string& name, std::chrono::nanoseconds& target, const std::string& help);
   void flag(const std::string& name, bool& target, const std::string& help);
@@ -43,6 +46,9 @@ class Command {
   void run(std::function<void()> action);
 
  private:
+  void read_size(const std::string& name, const std::string& help,
+                 const std::function<void(std::uint64_t)>& set);
+
   CLI::App* command_;
 };
 

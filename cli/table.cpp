@@ -48,6 +48,7 @@ PoolOptions pool_options(const TableArguments& arguments, Mode mode) {
   options.emulate = arguments.emulate;
   options.epoch_length = arguments.epoch;
   options.max_bytes = arguments.max_bytes;
+  options.private_bytes = arguments.private_bytes;
   if (arguments.domain.empty()) return options;
   options.domain = parse_domain(arguments.domain);
   if (!options.domain) {
@@ -76,6 +77,9 @@ void add_domain(Command& command, TableArguments& arguments) {
                 "steps; default: 50ms");
   command.size("--max-bytes", arguments.max_bytes,
                "Cap on the file's size, for example 512M; default: as far as the disk goes");
+  command.size("--private-bytes", arguments.private_bytes,
+               "On a disk: so much of the pool may be a private copy of its pages, written by "
+               "system calls; 0: none; default: a quarter of the memory");
 }
 
 void add_creation(Command& command, TableArguments& arguments) {

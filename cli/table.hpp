@@ -22,13 +22,14 @@ struct TableArguments {
   std::string domain;
   bool emulate = false;
   std::uint64_t max_bytes = 0;
+  std::optional<std::uint64_t> private_bytes;
   std::chrono::nanoseconds epoch = PoolOptions{}.epoch_length;
   bool escaped = false;
 };
 
 void add_pool(Command& command, TableArguments& arguments);
 void add_table(Command& command, TableArguments& arguments);
-// --domain --emulate --epoch --max-bytes
+// --domain --emulate --epoch --max-bytes --private-bytes
 void add_domain(Command& command, TableArguments& arguments);
 void add_creation(Command& command, TableArguments& arguments);  // --keys --index
 void add_escaped(Command& command, TableArguments& arguments);

@@ -432,12 +432,14 @@ class Store {
  public:
   Store(const std::optional<std::string>& path, const std::string& mode,
         const std::optional<std::string>& durability, const std::optional<std::string>& domain,
-        bool emulate, double epoch_seconds, std::uint64_t max_bytes) {
+        bool emulate, double epoch_seconds, std::uint64_t max_bytes,
+        std::optional<std::uint64_t> private_bytes) {
     everleaf::StoreOptions options;
     options.durability = parse_durability(durability);
     options.pool.mode = parse_mode(mode);
     options.pool.emulate = emulate;
     options.pool.max_bytes = max_bytes;
+    options.pool.private_bytes = private_bytes;
     if (!(epoch_seconds >= 0 && epoch_seconds <= 10)) {
       throw nb::value_error("epoch_seconds is 0 to 10");
     }
@@ -549,9 +551,9 @@ NB_MODULE(_everleaf, m) {
   nb::class_<Store>(m, "Store")
       .def(nb::init<const std::optional<std::string>&, const std::string&,
                     const std::optional<std::string>&, const std::optional<std::string>&, bool,
-                    double, std::uint64_t>(),
+                    double, std::uint64_t, std::optional<std::uint64_t>>(),
            "path"_a.none(), "mode"_a, "durability"_a.none(), "domain"_a.none(), "emulate"_a,
-           "epoch_seconds"_a, "max_bytes"_a)
+           "epoch_seconds"_a, "max_bytes"_a, "private_bytes"_a.none())
       .def_prop_ro("closed", &Store::closed)
       .def("close", &Store::close)
       .def("bytes_table", &Store::table<Bytes>, "name"_a, "spec"_a)

@@ -86,12 +86,26 @@ enum {
   EVERLEAF_OPEN_READ_ONLY = 3
 };
 enum { EVERLEAF_ANY = 0, EVERLEAF_BUFFERED = 1, EVERLEAF_STRICT = 2 };
+/* What a crash leaves: everleaf/pool.hpp, Domain. */
+enum {
+  EVERLEAF_DOMAIN_DETECTED = 0, /* from the file's device and mapping */
+  EVERLEAF_DOMAIN_VOLATILE,
+  EVERLEAF_DOMAIN_PROCESS,
+  EVERLEAF_DOMAIN_CACHE,
+  EVERLEAF_DOMAIN_MEMORY,
+  EVERLEAF_DOMAIN_DISK
+};
+#define EVERLEAF_PRIVATE_DEFAULT UINT64_MAX
 typedef struct everleaf_options {
   int mode;
   int durability;     /* EVERLEAF_ANY: what an existing store has; buffered for a new one */
-  uint64_t epoch_ns;  /* length of an epoch of a buffered store */
+  uint64_t epoch_ns;  /* length of an epoch of a buffered store; 0: sync alone ends them */
   uint64_t max_bytes; /* cap on the file's size; 0: none */
+  int domain;
+  int emulate;            /* not 0: a domain that the device does not give, to measure it */
+  uint64_t private_bytes; /* on disks, what may be a private copy; PoolOptions::private_bytes */
 } everleaf_options;
+/* Begin with these: a later version may add more. */
 void everleaf_default_options(everleaf_options* options);
 /* options: NULL for the defaults. */
 int everleaf_open(const char* path, const everleaf_options* options, everleaf_store** store);
@@ -100,10 +114,36 @@ int everleaf_open_in_memory(const everleaf_options* options, everleaf_store** st
  * closed, and the code tells how that went. */
 int everleaf_close(everleaf_store* store);
 int everleaf_sync(everleaf_store* store);
+/* Of a buffered store; 0 and 0 of a strict one. What has returned belongs to *now or an earlier
+ * epoch, and a crash loses nothing of *durable and of those before. Either may be NULL. */
+int everleaf_epochs(everleaf_store* store, uint64_t* now, uint64_t* durable);
+/* Returns when that epoch is durable. EVERLEAF_ABSENT: it has not begun. */
+int everleaf_wait_durable(everleaf_store* store, uint64_t epoch);
 int everleaf_backup(everleaf_store* store, const char* path);
 /* `problem`, if not NULL, is called with each sentence; `count`, if not NULL, is their number. */
 int everleaf_check(everleaf_store* store, void (*problem)(void* context, const char* sentence),
                    void* context, uint64_t* count);
+typedef struct everleaf_info {
+  int durability; /* EVERLEAF_BUFFERED or EVERLEAF_STRICT */
+  int domain;     /* EVERLEAF_DOMAIN_VOLATILE to EVERLEAF_DOMAIN_DISK */
+  int emulated;   /* not 0: the device does not give that domain */
+  int read_only;
+  int clean;         /* not 0: the store had been closed properly before */
+  uint32_t replayed; /* redo records that opening applied */
+  uint64_t file_bytes;
+  uint64_t heap_bytes;   /* of it handed out so far */
+  uint64_t record_bytes; /* memory for values */
+  uint64_t records;      /* in it, those that wait to be free included */
+  uint64_t open_ns;      /* what opening took, recovery included */
+  uint64_t tables;
+} everleaf_info;
+int everleaf_get_info(everleaf_store* store, everleaf_info* info);
+/* Copies what can be read of a store that may be damaged, and is not open, to a new one. `problem`,
+ * if not NULL, is called with each sentence; *sound, if not NULL, tells whether there was no
+ * damage: the answer is EVERLEAF_OK whenever the copy is there. */
+int everleaf_repair(const char* from, const char* to,
+                    void (*problem)(void* context, const char* sentence), void* context,
+                    int* sound);
 
 /* --- Tables --- */
 enum { EVERLEAF_KEYS_BYTES = 0, EVERLEAF_KEYS_U64 = 1 };
@@ -156,6 +196,9 @@ int everleaf_count(everleaf_table* table, uint64_t* count);     /* O(n) */
 /* --- Cursors: over from <= key < to; NULL: no bound. --- */
 int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const everleaf_key* to,
                          everleaf_cursor** cursor);
+/* Over the keys that begin with these bytes. EVERLEAF_BAD_CALL for tables of EVERLEAF_KEYS_U64. */
+int everleaf_cursor_open_prefix(everleaf_table* table, const void* prefix, size_t size,
+                                everleaf_cursor** cursor);
 int everleaf_cursor_close(everleaf_cursor* cursor);
 /* EVERLEAF_ABSENT: there is no such place, and the cursor is nowhere. */
 int everleaf_cursor_first(everleaf_cursor* cursor);

@@ -498,6 +498,7 @@ def open(
     emulate: bool = False,
     epoch_seconds: float = 0.05,
     max_bytes: int = 0,
+    private_bytes: Optional[int] = None,
 ) -> Store:
     """Opens a store, or makes one.
 
@@ -505,11 +506,19 @@ def open(
     most the last two epochs, never a part of a batch; "strict": durable when a call returns.
     domain: what survives; found out from the file if None. emulate: allow a domain that the device
     does not give. epoch_seconds: 0 to 10; 0: nothing is durable before sync(). max_bytes: cap on the
-    file's size, 0 for none.
+    file's size, 0 for none. private_bytes: on a disk, how much of the file from its start may be a
+    private copy of its pages, written by system calls; 0 for none, None for a quarter of the memory.
     """
     return Store(
         _everleaf.Store(
-            os.fspath(path), mode, durability, domain, emulate, epoch_seconds, max_bytes
+            os.fspath(path),
+            mode,
+            durability,
+            domain,
+            emulate,
+            epoch_seconds,
+            max_bytes,
+            private_bytes,
         )
     )
 
@@ -520,6 +529,6 @@ def memory(
     """A store in memory, gone when it is closed."""
     return Store(
         _everleaf.Store(
-            None, "open_or_create", durability, None, False, epoch_seconds, max_bytes
+            None, "open_or_create", durability, None, False, epoch_seconds, max_bytes, None
         )
     )

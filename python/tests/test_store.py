@@ -305,6 +305,19 @@ def test_a_full_store_refuses_and_stays_readable(tmp_path):
         assert len(table) > 100 and all(value == b"x" * 1000 for value in table.values())
 
 
+@pytest.mark.parametrize("private_bytes", [None, 0, 1 << 20])
+def test_on_a_disk_pages_are_copies_or_mapped(tmp_path, private_bytes):
+    options = {"domain": "disk", "emulate": True, "private_bytes": private_bytes}
+    for value in (b"one", b"two"):
+        with everleaf.open(tmp_path / "s", **options) as store:
+            store.table("t")[b"key"] = value
+            store.sync()
+    with everleaf.open(tmp_path / "s", "read_only") as store:
+        assert store.table("t")[b"key"] == b"two"
+    with pytest.raises(TypeError):
+        everleaf.open(tmp_path / "new", private_bytes=-1)
+
+
 def test_backup_and_check(store, tmp_path):
     table = store.table("t")
     for i in range(1000):

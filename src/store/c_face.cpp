@@ -6,6 +6,7 @@
 #include <new>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include <everleaf/everleaf.h>
 #include <everleaf/store.hpp>
@@ -44,6 +45,12 @@ static_assert(static_cast<int>(Code::not_a_pool) == 0 &&
 
 // No destructor: threads may end after the library is gone.
 thread_local std::array<char, 512> message{};
+
+constexpr std::array kDomains{everleaf::Domain::volatile_, everleaf::Domain::process,
+                              everleaf::Domain::cache, everleaf::Domain::memory,
+                              everleaf::Domain::disk};
+static_assert(kDomains.size() == EVERLEAF_DOMAIN_DISK &&
+              static_cast<int>(kDomains.back()) + 1 == EVERLEAF_DOMAIN_DISK);
 
 int code_of(Outcome outcome) {
   return static_cast<int>(outcome);
@@ -123,6 +130,16 @@ everleaf::Result<everleaf::StoreOptions> options_of(const everleaf_options* from
       from->durability < EVERLEAF_ANY || from->durability > EVERLEAF_STRICT) {
     return std::unexpected(everleaf::Error{Code::bad_argument, "there is no such mode"});
   }
+  if (from->domain < EVERLEAF_DOMAIN_DETECTED || from->domain > EVERLEAF_DOMAIN_DISK) {
+    return std::unexpected(everleaf::Error{Code::bad_argument, "there is no such domain"});
+  }
+  if (from->domain != EVERLEAF_DOMAIN_DETECTED) {
+    options.pool.domain = kDomains[static_cast<std::size_t>(from->domain) - 1];
+  }
+  options.pool.emulate = from->emulate != 0;
+  if (from->private_bytes != EVERLEAF_PRIVATE_DEFAULT) {
+    options.pool.private_bytes = from->private_bytes;
+  }
   constexpr std::array kModes{everleaf::Mode::open_or_create, everleaf::Mode::create,
                               everleaf::Mode::open, everleaf::Mode::read_only};
   options.pool.mode = kModes[static_cast<std::size_t>(from->mode)];
@@ -145,6 +162,12 @@ int open_table(everleaf::Store& store, const char* name, const char* tree, everl
   if (!opened) return code_of(opened.error());
   *table = new everleaf_table{std::move(*opened)};
   return EVERLEAF_OK;
+}
+
+void tell(const std::vector<std::string>& sentences, void (*problem)(void*, const char*),
+          void* context) {
+  if (problem == nullptr) return;
+  for (const std::string& one : sentences) problem(context, one.c_str());
 }
 
 template <class Move>
@@ -183,8 +206,13 @@ const char* everleaf_message(void) {
 void everleaf_default_options(everleaf_options* options) {
   if (options == nullptr) return;
   const everleaf::PoolOptions defaults;
-  *options = {EVERLEAF_OPEN_OR_CREATE, EVERLEAF_ANY,
-              static_cast<std::uint64_t>(defaults.epoch_length.count()), defaults.max_bytes};
+  *options = {EVERLEAF_OPEN_OR_CREATE,
+              EVERLEAF_ANY,
+              static_cast<std::uint64_t>(defaults.epoch_length.count()),
+              defaults.max_bytes,
+              EVERLEAF_DOMAIN_DETECTED,
+              defaults.emulate ? 1 : 0,
+              EVERLEAF_PRIVATE_DEFAULT};
 }
 int everleaf_open(const char* path, const everleaf_options* options, everleaf_store** store) {
   if (path == nullptr || store == nullptr) return EVERLEAF_BAD_CALL;
@@ -209,6 +237,19 @@ int everleaf_sync(everleaf_store* store) {
   if (store == nullptr) return EVERLEAF_BAD_CALL;
   return guarded([&] { return code_of(store->store.sync()); });
 }
+int everleaf_epochs(everleaf_store* store, uint64_t* now, uint64_t* durable) {
+  if (store == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    const everleaf::EpochInfo epochs = store->store.pool().epochs();
+    if (now != nullptr) *now = epochs.now;
+    if (durable != nullptr) *durable = epochs.durable;
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+int everleaf_wait_durable(everleaf_store* store, uint64_t epoch) {
+  if (store == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] { return code_of(store->store.pool().wait_durable(epoch)); });
+}
 int everleaf_backup(everleaf_store* store, const char* path) {
   if (store == nullptr || path == nullptr) return EVERLEAF_BAD_CALL;
   return guarded([&] { return code_of(store->store.backup(path)); });
@@ -220,9 +261,42 @@ int everleaf_check(everleaf_store* store, void (*problem)(void* context, const c
     const auto report = store->store.check();
     if (!report) return code_of(report.error());
     if (count != nullptr) *count = report->problems.size();
-    for (const std::string& one : report->problems) {
-      if (problem != nullptr) problem(context, one.c_str());
-    }
+    tell(report->problems, problem, context);
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+int everleaf_get_info(everleaf_store* store, everleaf_info* info) {
+  if (store == nullptr || info == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    const auto found = store->store.info();
+    if (!found) return code_of(found.error());
+    const everleaf::PoolInfo& pool = found->pool;
+    *info = {
+        found->durability == everleaf::Durability::strict ? EVERLEAF_STRICT : EVERLEAF_BUFFERED,
+        static_cast<int>(pool.domain.domain) + 1,
+        pool.domain.emulated ? 1 : 0,
+        pool.read_only ? 1 : 0,
+        pool.clean ? 1 : 0,
+        pool.replayed,
+        pool.file_bytes,
+        pool.heap_bytes,
+        found->record_bytes,
+        found->records,
+        pool.open_ns + found->open_ns,
+        found->tables.size()};
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+int everleaf_repair(const char* from, const char* to,
+                    void (*problem)(void* context, const char* sentence), void* context,
+                    int* sound) {
+  if (from == nullptr || to == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    const auto report = everleaf::Store::repair(from, to);
+    if (!report) return code_of(report.error());
+    tell(report->problems, problem, context);
+    for (const auto& table : report->tables) tell(table.problems, problem, context);
+    if (sound != nullptr) *sound = report->sound() ? 1 : 0;
     return static_cast<int>(EVERLEAF_OK);
   });
 }
@@ -341,6 +415,16 @@ int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const 
           *cursor = new everleaf_cursor{t.cursor(bound(from), bound(to))};
         },
         table->any);
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+int everleaf_cursor_open_prefix(everleaf_table* table, const void* prefix, size_t size,
+                                everleaf_cursor** cursor) {
+  if (table == nullptr || cursor == nullptr || !is_value(prefix, size)) return EVERLEAF_BAD_CALL;
+  const auto* const bytes = std::get_if<Table<Bytes>>(&table->any);
+  if (bytes == nullptr) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    *cursor = new everleaf_cursor{bytes->prefix(bytes_of(prefix, size))};
     return static_cast<int>(EVERLEAF_OK);
   });
 }

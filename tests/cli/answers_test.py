@@ -161,7 +161,8 @@ class Answers(CliTest):
                           ["scan", self.pool, "--limit", "-1"],
                           ["load", self.pool, "-", "--max-bytes", "many"],
                           ["load", self.pool, "-", "--max-bytes", "-1M"],
-                          ["load", self.pool, "-", "--max-bytes", "99999999999999999999"]):
+                          ["load", self.pool, "-", "--max-bytes", "99999999999999999999"],
+                          ["load", self.pool, "-", "--private-bytes", "some"]):
             self.fails(2, "--help", *arguments)
         self.fails(2, "unknown command 'nonsense'; see everleaf --help", "nonsense")
         self.assertFalse(self.pool.exists())

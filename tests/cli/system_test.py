@@ -122,6 +122,12 @@ class Full(CliTest):
         self.fails(3, "No space left", "put", place / "a.pool", "a", 1)
         self.assertEqual([path.name for path in place.iterdir()], ["rest"])
 
+    def test_private_copies_or_none(self):
+        for value, private in ((1, "0"), (2, "1M"), (3, "0")):
+            self.ok("put", self.pool, "a", value, "--domain", "disk", "--emulate",
+                    "--private-bytes", private)
+            self.assert_holds({b"a": value}, pool=self.pool)
+
     def test_cap(self):
         self.full(self.pool, "--max-bytes", "5M")
         self.assertLessEqual(self.pool.stat().st_size, 5 * 2**20)

@@ -96,6 +96,106 @@ static void cursors(everleaf_table* numbers) {
   everleaf_cursor_close(cursor);
 }
 
+/* Keys that begin alike; what a prefix ends with may be the largest byte. */
+static void prefixes(everleaf_table* table) {
+  const char* const names[] = {"p", "pa", "pb", "pb\xff", "q"};
+  everleaf_cursor* cursor = NULL;
+  int n = 0;
+  for (n = 0; n < 5; ++n) CHECK(everleaf_put(table, key(names[n]), "v", 1) == EVERLEAF_OK);
+  CHECK(everleaf_cursor_open_prefix(table, "pb", 2, &cursor) == EVERLEAF_OK);
+  n = 0;
+  for (int code = everleaf_cursor_first(cursor); code == EVERLEAF_OK;
+       code = everleaf_cursor_next(cursor)) {
+    everleaf_key at;
+    CHECK(everleaf_cursor_get(cursor, &at, NULL, NULL) == EVERLEAF_OK);
+    CHECK(at.size >= 2 && memcmp(at.data, "pb", 2) == 0);
+    ++n;
+  }
+  CHECK(n == 2);
+  everleaf_cursor_close(cursor);
+  for (n = 0; n < 5; ++n) CHECK(everleaf_erase(table, key(names[n])) == EVERLEAF_OK);
+}
+
+/* Epochs that nobody but this program ends. */
+static void durability(const char* path) {
+  everleaf_options options;
+  everleaf_store* store = NULL;
+  everleaf_table* table = NULL;
+  everleaf_info info;
+  uint64_t now = 0;
+  uint64_t durable = 0;
+  remove(path);
+  everleaf_default_options(&options);
+  options.epoch_ns = 0;
+  options.domain = EVERLEAF_DOMAIN_DISK + 1;
+  CHECK(everleaf_open(path, &options, &store) == EVERLEAF_BAD_ARGUMENT);
+  options.domain = EVERLEAF_DOMAIN_DISK;
+  options.emulate = 1; /* the file may lie in memory */
+  options.private_bytes = 0;
+  CHECK(everleaf_open(path, &options, &store) == EVERLEAF_OK);
+  CHECK(everleaf_table_open(store, "t", EVERLEAF_KEYS_BYTES, NULL, &table) == EVERLEAF_OK);
+  CHECK(everleaf_put(table, key("a"), "one", 3) == EVERLEAF_OK);
+  CHECK(everleaf_epochs(store, &now, &durable) == EVERLEAF_OK);
+  CHECK(now > durable);
+  CHECK(everleaf_wait_durable(store, now + 1) == EVERLEAF_ABSENT);
+  CHECK(everleaf_wait_durable(store, now) == EVERLEAF_OK);
+  CHECK(everleaf_epochs(store, NULL, &durable) == EVERLEAF_OK);
+  CHECK(durable >= now);
+  CHECK(everleaf_get_info(store, &info) == EVERLEAF_OK);
+  CHECK(info.durability == EVERLEAF_BUFFERED && info.domain == EVERLEAF_DOMAIN_DISK);
+  CHECK(info.clean != 0 && info.read_only == 0 && info.tables == 1 && info.records == 1);
+  CHECK(info.heap_bytes > 0 && info.heap_bytes <= info.file_bytes);
+  CHECK(everleaf_get_info(store, NULL) == EVERLEAF_BAD_CALL);
+  everleaf_table_close(table);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+}
+
+static void count_problems(void* context, const char* sentence) {
+  CHECK(strlen(sentence) > 10);
+  ++*(int*)context;
+}
+
+/* A value of the store that durability() left loses a byte; the rest is copied. */
+static void repairs(const char* path, const char* copy) {
+  static char bytes[64 << 20];
+  everleaf_store* store = NULL;
+  everleaf_table* table = NULL;
+  FILE* file = NULL;
+  size_t size = 0;
+  size_t at = 0;
+  int problems = 0;
+  int sound = 0;
+  remove(copy);
+  CHECK(everleaf_repair(path, copy, count_problems, &problems, &sound) == EVERLEAF_OK);
+  CHECK(sound == 1 && problems == 0);
+  CHECK(everleaf_repair(path, copy, NULL, NULL, NULL) == EVERLEAF_ALREADY_THERE);
+  CHECK(everleaf_open(path, NULL, &store) == EVERLEAF_OK);
+  CHECK(everleaf_table_open(store, "t", EVERLEAF_KEYS_BYTES, NULL, &table) == EVERLEAF_OK);
+  CHECK(everleaf_put(table, key("b"), "a value to be found again", 25) == EVERLEAF_OK);
+  everleaf_table_close(table);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+  file = fopen(path, "r+b");
+  CHECK(file != NULL);
+  size = fread(bytes, 1, sizeof bytes, file);
+  for (at = 0; at + 25 <= size && memcmp(bytes + at, "a value to be found again", 25) != 0; ++at) {
+  }
+  CHECK(at + 25 <= size);
+  CHECK(fseek(file, (long)at, SEEK_SET) == 0 && fwrite("X", 1, 1, file) == 1);
+  CHECK(fclose(file) == 0);
+  remove(copy);
+  CHECK(everleaf_repair(path, copy, count_problems, &problems, &sound) == EVERLEAF_OK);
+  CHECK(sound == 0 && problems > 0);
+  CHECK(everleaf_open(copy, NULL, &store) == EVERLEAF_OK);
+  CHECK(everleaf_table_open(store, "t", EVERLEAF_KEYS_BYTES, NULL, &table) == EVERLEAF_OK);
+  expect(table, "a", "one");
+  CHECK(everleaf_contains(table, key("b")) == 0);
+  everleaf_table_close(table);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+  remove(copy);
+  CHECK(everleaf_repair("/nowhere/at/all", copy, NULL, NULL, NULL) == EVERLEAF_NOT_FOUND);
+  CHECK(everleaf_repair(NULL, copy, NULL, NULL, NULL) == EVERLEAF_BAD_CALL);
+}
+
 static void count_tables(void* context, const char* name, int keys, const char* tree) {
   CHECK(strlen(name) == 1 && tree != NULL);
   *(int*)context += keys == EVERLEAF_KEYS_U64 ? 100 : 1;
@@ -134,6 +234,11 @@ int main(int argc, char** argv) {
   CHECK(everleaf_table_open(store, "n", 7, NULL, &numbers) == EVERLEAF_BAD_CALL);
   writes_and_reads(table);
   cursors(numbers);
+  prefixes(table);
+  {
+    everleaf_cursor* none = NULL;
+    CHECK(everleaf_cursor_open_prefix(numbers, "p", 1, &none) == EVERLEAF_BAD_CALL);
+  }
 
   CHECK(everleaf_batch_create(&batch) == EVERLEAF_OK);
   CHECK(everleaf_batch_put(batch, table, key("x"), "1", 1) == EVERLEAF_OK);
@@ -171,5 +276,7 @@ int main(int argc, char** argv) {
   CHECK(everleaf_open_in_memory(&options, &store) == EVERLEAF_OK);
   CHECK(everleaf_close(store) == EVERLEAF_OK);
   CHECK(everleaf_close(NULL) == EVERLEAF_OK);
+  durability(argv[1]);
+  repairs(argv[1], argv[2]);
   return 0;
 }
