@@ -167,6 +167,11 @@ class Lab:
                            self.ops(ops), "--cache-scale", f"{min(1.0, self.scale):g}", *more)
         return {f"{row['index']} {row['workload']}": row for row in out["traffic"]}
 
+    def micro(self):
+        """everleaf-micro, whose array has a size of its own but for tests of these programs."""
+        tiny = ["--lines", "2000"] if self.scale < 0.001 else []
+        return self.json_of("everleaf-micro", *tiny, "--repeat", str(self.repeat))
+
     def recovery(self, *arguments):
         """Rows of `--recovery`; its rounds are crashes."""
         self.rounds_run = self.repeat

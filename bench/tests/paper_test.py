@@ -124,6 +124,9 @@ class Claims(unittest.TestCase):
         self.assertEqual(holds("pb:fig9", {"ratios": {"median": [0.95]}, "tail": [0.9]}), [False, True])
         self.assertEqual(holds("pb:fig7(d)", {"same": [9], "flush": {"uniform": [3]}, "random": [2]}),
                          [False, True, True])
+        curves = {"flush": [1.15], "fence": [1.1], "fewer": [0.9]}
+        self.assertEqual(holds("wb:fig4", {"sequential": curves, "random": curves}), [False] * 6)
+        self.assertEqual(holds("pb:fig1", {"512": [1.05], "1024": [1.2]}), [False, True])
         self.assertEqual(holds("bd:model", [{"ops": 1, "model": 100, "ours": 80}]), [False])
         split = {"lines": 20, "complexity": 8}
         self.assertEqual(holds("bz:complexity", {str(i): split for i in range(10)}), [True, True, False])
@@ -201,11 +204,11 @@ class Program(unittest.TestCase):
         self.assertIn("no more", text)  # than that the command works
 
     def test_results_are_kept(self):
-        for claim in ("wb:fig4", "lo:fig16"):
+        for claim in ("bz:fig4", "lo:fig16"):
             self.assertEqual(self.run_paper(claim, "--json", self.json).returncode, 0)
         results = json.loads(self.json.read_text())["claims"]
         self.assertEqual([(result["id"], result["verdict"]) for result in results],
-                         [("wb:fig4", judge.OPEN), ("lo:fig16", judge.CANNOT)])
+                         [("bz:fig4", judge.OPEN), ("lo:fig16", judge.CANNOT)])
 
     def test_list(self):
         done = self.run_paper("--list")
@@ -220,7 +223,7 @@ class Program(unittest.TestCase):
                                 (["--all", "--scale", "x"], "--scale"),
                                 (["--all", "--repeat", "0"], "--repeat"),
                                 (["--all", "--page", "x"], "--json"), (["--nonsense"], "--nonsense"),
-                                (["wb:fig4", "--json", self.json], "does not hold results")):
+                                (["bz:fig4", "--json", self.json], "does not hold results")):
             done = self.run_paper(*arguments)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(word, done.stderr)
@@ -229,7 +232,7 @@ class Program(unittest.TestCase):
 
     def test_io_is_3(self):
         absent = self.place / "absent"
-        for arguments in (["wb:fig4", "--json", absent / "x.json"],
+        for arguments in (["bz:fig4", "--json", absent / "x.json"],
                           ["lo:slots", "--scale", "0.0001", "--dir", absent]):
             done = self.run_paper(*arguments)
             self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
@@ -249,7 +252,7 @@ class Program(unittest.TestCase):
         for number in (signal.SIGINT, signal.SIGTERM):
             self.json.unlink(missing_ok=True)
             with tempfile.TemporaryDirectory() as pools, subprocess.Popen(
-                    [PROGRAM, "wb:fig4", "lo:slots", "--scale", "0.1", "--repeat", "100", "--json",
+                    [PROGRAM, "bz:fig4", "lo:slots", "--scale", "0.1", "--repeat", "100", "--json",
                      self.json, "--dir", pools], stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL) as running:
                 while not os.listdir(pools) and running.poll() is None:
@@ -259,7 +262,7 @@ class Program(unittest.TestCase):
                 while os.listdir(pools):  # the bench is gone, and a moment later its pools
                     time.sleep(0.01)
             self.assertEqual([result["id"] for result in json.loads(self.json.read_text())["claims"]],
-                             ["wb:fig4"])
+                             ["bz:fig4"])
 
     def test_page_escapes(self):
         self.assertEqual(page.cell("a|b\nc"), "a\\|b c")
