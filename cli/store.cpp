@@ -134,7 +134,9 @@ int dump(const StoreArguments& arguments) {
   const TableFormat format = table_format_of(arguments.format);
   Store store = open_store(arguments, Mode::read_only);
   Output output;
-  TableWriter writer(output, format);
+  std::error_code unknown;
+  const std::uintmax_t file_bytes = std::filesystem::file_size(arguments.pool, unknown);
+  TableWriter writer(output, format, unknown ? 0 : file_bytes);
   with_table(store, arguments, [&]<class K>(const Table<K>& table) {
     auto cursor = [&] {
       if constexpr (std::same_as<K, Bytes>) {

@@ -189,7 +189,13 @@ void TableReader::read_header() {
 bool TableReader::next_mdb(TableRecord& record) {
   if (!in_data_) read_header();
   if (!line()) throw BadRecord(line_, "line", "DATA=END is missing: the file was cut");
-  if (text_ == "DATA=END") return false;  // of a further table nothing is read
+  if (text_ == "DATA=END") {
+    if (line()) {
+      throw BadRecord(line_, "line",
+                      "a further table follows (mdb_dump -a): dump them one by one, with -s");
+    }
+    return false;
+  }
   record.line = line_;
   record.key = mdb_bytes("key");
   if (!line() || text_ == "DATA=END") throw BadRecord(record.line, "value", "missing");
@@ -245,9 +251,13 @@ std::uint64_t TableReader::key_of<std::uint64_t>(const TableRecord& record) cons
                   fmt::format("{} is not {}", in_quotes(record.key), kNumberRange));
 }
 
-TableWriter::TableWriter(Output& output, TableFormat format) : output_(output), format_(format) {
+TableWriter::TableWriter(Output& output, TableFormat format, std::uint64_t file_bytes)
+    : output_(output), format_(format) {
   if (format_ == TableFormat::mdb) {
-    output_ << "VERSION=3\nformat=bytevalue\ntype=btree\nHEADER=END\n";
+    // Address space, not memory: mdb_load takes a mebibyte without it.
+    const std::uint64_t map = 4 * file_bytes + (std::uint64_t{64} << 20);
+    output_ << "VERSION=3\nformat=bytevalue\ntype=btree\nmapsize=" << std::to_string(map)
+            << "\nHEADER=END\n";
   }
 }
 

@@ -64,7 +64,8 @@ class TableReader {
 
 class TableWriter {
  public:
-  TableWriter(Output& output, TableFormat format);
+  // `file_bytes`: of the store; what is written is not larger.
+  TableWriter(Output& output, TableFormat format, std::uint64_t file_bytes);
   void write(Bytes key, Bytes value);
   void write(std::uint64_t key, Bytes value);
   void finish();

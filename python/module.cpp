@@ -105,11 +105,15 @@ class Key;
 template <>
 class Key<Bytes> {
  public:
-  explicit Key(nb::handle object) : buffer_(object) {}
-  [[nodiscard]] Bytes get() const { return buffer_.bytes(); }
+  // What may change meanwhile is copied: a write looks at its key more than once.
+  explicit Key(nb::handle object) : buffer_(object) {
+    if (!PyBytes_Check(object.ptr())) copy_.emplace(buffer_.bytes());
+  }
+  [[nodiscard]] Bytes get() const { return copy_ ? Bytes(*copy_) : buffer_.bytes(); }
 
  private:
   Buffer buffer_;
+  std::optional<std::string> copy_;
 };
 template <>
 class Key<std::uint64_t> {
@@ -228,6 +232,8 @@ class Core {
   std::vector<std::unique_ptr<everleaf::Table<Bytes>>> bytes_tables_;
 };
 
+constexpr std::size_t kMostCopied = std::size_t{1} << 20;  // bytes of values, by one call
+
 template <class K>
 class Table {
  public:
@@ -306,7 +312,8 @@ class Table {
     return run([](auto& t) { return t.count(); });
   }
 
-  // Up to `limit` entries with from <= key < to in either order: a copy of that part of the table.
+  // Up to `limit` entries with from <= key < to in either order, fewer if their values are long:
+  // a copy of that part of the table. None: there are no more.
   // `after`: the last one of the copy before, which is left out.
   nb::list entries(nb::handle from, nb::handle to, nb::handle after, std::size_t limit,
                    bool reverse, bool values) const {
@@ -314,6 +321,7 @@ class Table {
     const Bound high(to);
     const Bound last(after);
     std::vector<std::pair<Owned, std::string>> found;
+    std::size_t bytes = 0;
     const Outcome outcome = run([&](auto& t) {
       auto cursor = t.cursor(low.get(), high.get());
       bool there = false;
@@ -324,9 +332,11 @@ class Table {
       } else {
         there = reverse ? cursor.last() : cursor.first();
       }
-      for (; there && found.size() < limit; there = reverse ? cursor.prev() : cursor.next()) {
+      for (; there && found.size() < limit && bytes < kMostCopied;
+           there = reverse ? cursor.prev() : cursor.next()) {
         found.emplace_back(Owned(cursor.key()),
                            values ? std::string(cursor.value()) : std::string());
+        bytes += found.back().second.size();
       }
       return cursor.outcome();
     });
@@ -391,25 +401,45 @@ class Batch {
     admit(table.core());
     const Key<K> k(key);
     const Buffer v(value);
-    core_->with([&](everleaf::Store&) { batch_.put(table.table(), k.get(), v.bytes()); });
+    core_->with([&](everleaf::Store&) {
+      const std::lock_guard guard(mutex_);
+      batch_.put(table.table(), k.get(), v.bytes());
+    });
   }
   template <class K>
   void erase(const Table<K>& table, nb::handle key) {
     admit(table.core());
     const Key<K> k(key);
-    core_->with([&](everleaf::Store&) { batch_.erase(table.table(), k.get()); });
+    core_->with([&](everleaf::Store&) {
+      const std::lock_guard guard(mutex_);
+      batch_.erase(table.table(), k.get());
+    });
   }
   void apply() {
-    expect_done(core_->with([&](everleaf::Store& store) { return store.apply(batch_); }));
+    expect_done(core_->with([&](everleaf::Store& store) {
+      const std::lock_guard guard(mutex_);
+      const Outcome outcome = store.apply(batch_);
+      if (outcome == Outcome::done) batch_.clear();
+      return outcome;
+    }));
+  }
+  void clear() {
+    const nb::gil_scoped_release release;
+    const std::lock_guard guard(mutex_);
     batch_.clear();
   }
-  [[nodiscard]] std::size_t size() const { return batch_.size(); }
+  [[nodiscard]] std::size_t size() const {
+    const nb::gil_scoped_release release;
+    const std::lock_guard guard(mutex_);
+    return batch_.size();
+  }
 
  private:
   void admit(const std::shared_ptr<Core>& of) const {
     if (of != core_) throw nb::value_error("the table is of another store");
   }
   std::shared_ptr<Core> core_;
+  mutable std::mutex mutex_;  // a program error of Python's is no race here
   everleaf::Batch batch_;
 };
 
@@ -547,6 +577,7 @@ NB_MODULE(_everleaf, m) {
       .def("erase", &Batch::erase<Bytes>, "table"_a, "key"_a)
       .def("erase", &Batch::erase<std::uint64_t>, "table"_a, "key"_a)
       .def("apply", &Batch::apply)
+      .def("clear", &Batch::clear)
       .def("__len__", &Batch::size);
   nb::class_<Store>(m, "Store")
       .def(nb::init<const std::optional<std::string>&, const std::string&,

@@ -156,17 +156,20 @@ int everleaf_tables(everleaf_store* store,
                     void (*visit)(void* context, const char* name, int keys, const char* tree),
                     void* context);
 
-/* A key: bytes, or a number for tables of EVERLEAF_KEYS_U64. */
+/* A key: bytes, or a number for tables of EVERLEAF_KEYS_U64. The other kind is EVERLEAF_BAD_CALL.
+ */
 typedef struct everleaf_key {
   const void* data;
   size_t size;
   uint64_t number;
+  int keys; /* EVERLEAF_KEYS_BYTES or EVERLEAF_KEYS_U64 */
 } everleaf_key;
 static inline everleaf_key everleaf_key_of(const void* data, size_t size) {
   everleaf_key key;
   key.data = data;
   key.size = size;
   key.number = 0;
+  key.keys = EVERLEAF_KEYS_BYTES;
   return key;
 }
 static inline everleaf_key everleaf_key_u64(uint64_t number) {
@@ -174,6 +177,7 @@ static inline everleaf_key everleaf_key_u64(uint64_t number) {
   key.data = NULL;
   key.size = 0;
   key.number = number;
+  key.keys = EVERLEAF_KEYS_U64;
   return key;
 }
 

@@ -143,6 +143,8 @@ class Table {
   [[nodiscard]] bool contains(K key) const;
   // Walks the leaves, O(n / leaf); exact when no writer runs.
   [[nodiscard]] std::uint64_t count() const;
+  // done, dropped, too_many_threads; then it is not replaced.
+  Outcome count(std::uint64_t& keys) const;
 
   // Over from <= key < to; nullopt: no bound.
   [[nodiscard]] Cursor<K> cursor(std::optional<K> from = {}, std::optional<K> to = {}) const;
@@ -186,7 +188,9 @@ struct StoreInfo {
   PoolInfo pool;
   std::vector<IndexInfo> tables;
   std::uint64_t record_bytes = 0;  // memory for values
-  std::uint64_t records = 0;       // in it, those that wait to be free included
+  // In it, those that wait to be free included; of a read-only store those that tables name, which
+  // walks all keys.
+  std::uint64_t records = 0;
   bool opened_from_image = false;  // what is in use was known; otherwise all keys were walked
   std::uint64_t open_ns = 0;       // without the pool's own
 };
@@ -229,7 +233,9 @@ class Store {
   // Errors: wrong_key_type, wrong_tree, out_of_space (kMaxIndexes tables), ...
   template <class K = Bytes>
   [[nodiscard]] Result<Table<K>> table(std::string_view name, std::string_view spec = {});
-  // The table with its entries goes, durably. A crash leaves it whole or gone. O(n).
+  // The table with its entries goes. A crash leaves it whole or gone; where it is gone, everything
+  // that returned before is durable, too, and so it is when this returns. All writers wait.
+  // corrupt: the table is damaged, and the memory that it names may be another's. O(n).
   Result<void> drop_table(std::string_view name);
   [[nodiscard]] Result<std::vector<IndexInfo>> tables() const;
 

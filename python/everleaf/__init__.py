@@ -74,7 +74,7 @@ D = TypeVar("D")
 # What has the buffer protocol; typing has no name for it before Python 3.12.
 Buffer = Union[bytes, bytearray, memoryview]
 
-_PAGE = 128  # entries that an iterator copies at a time
+_PAGE = 128  # entries that an iterator copies at a time, at most
 
 
 class _Items(ItemsView[K, bytes]):
@@ -130,14 +130,16 @@ class Range(Mapping[K, bytes]):
 
     def _walk(self, reverse: bool, values: bool) -> Iterator[Any]:
         after: Optional[K] = None
+        wanted = 1  # who asks for the first entry alone gets no more
         while True:
             page = self._table._core.entries(
-                self._start, self._stop, after, _PAGE, reverse, values
+                self._start, self._stop, after, wanted, reverse, values
             )
-            yield from page
-            if len(page) < _PAGE:
+            if not page:
                 return
+            yield from page
             after = page[-1][0] if values else page[-1]
+            wanted = min(2 * wanted, _PAGE)
 
     def _holds(self, key: Any) -> bool:
         return (self._start is None or bytes_or_int(key) >= self._start) and (
@@ -380,7 +382,8 @@ class Table(MutableMapping[K, bytes]):
 class Batch:
     """Writes that happen together when the ``with`` block ends: all of them, whatever crashes.
 
-    An exception in the block drops them. The last write of a key counts. Not for two threads.
+    An exception in the block, or a refusal at its end, drops them. The last write of a key counts.
+    Not for two threads.
     """
 
     def __init__(self, core: Any) -> None:
@@ -406,8 +409,11 @@ class Batch:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        if kind is None:
-            self._core.apply()
+        try:
+            if kind is None:
+                self._core.apply()
+        finally:
+            self._core.clear()
 
 
 class Store:

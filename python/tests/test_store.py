@@ -243,6 +243,14 @@ def test_batches(store):
             batch.put(table, b"k", b"3")
             1 / 0
     assert table[b"k"] == b"1"
+    assert len(batch) == 0
+    with batch:  # again, with nothing of before
+        batch.put(table, b"other", b"4")
+    assert table == {b"k": b"1", b"other": b"4"}
+    with pytest.raises(everleaf.TooLongError), batch:
+        batch.put(table, b"x" * 5000, b"")
+        batch.put(table, b"k", b"5")
+    assert len(batch) == 0 and table[b"k"] == b"1"
     with everleaf.memory() as stranger, store.batch() as batch:
         with pytest.raises(ValueError):
             batch.put(stranger.table("t"), b"k", b"")
@@ -316,6 +324,39 @@ def test_on_a_disk_pages_are_copies_or_mapped(tmp_path, private_bytes):
         assert store.table("t")[b"key"] == b"two"
     with pytest.raises(TypeError):
         everleaf.open(tmp_path / "new", private_bytes=-1)
+
+
+def test_a_value_that_changes_meanwhile_is_whole(store):
+    table = store.table("t")
+    value, key, stop = bytearray(b"a" * 4000), bytearray(b"key"), threading.Event()
+
+    def change():
+        letter = 0
+        while not stop.is_set():
+            letter = (letter + 1) % 26
+            value[:] = bytes([97 + letter]) * len(value)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for n in range(2000):
+            key[2] = 97 + n % 26
+            table[key] = value
+    finally:
+        stop.set()
+        thread.join()
+    assert len(table) == 26 and all(len(one) == 4000 for one in table.values())
+    assert store.check() == []
+
+
+def test_one_entry_is_not_copied_with_others(store):
+    table = store.table("n", int)
+    for i in range(40):
+        table[i] = b"x" * 400_000
+    assert [key for key, _ in table.items()] == list(range(40))
+    assert [len(one) for one in reversed(table.values())] == [400_000] * 40
+    assert table.popitem()[0] == 39 and table.popitem(last=False)[0] == 0
+    assert list(table) == list(range(1, 39))
 
 
 def test_backup_and_check(store, tmp_path):

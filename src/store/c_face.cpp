@@ -55,11 +55,14 @@ static_assert(kDomains.size() == EVERLEAF_DOMAIN_DISK &&
 int code_of(Outcome outcome) {
   return static_cast<int>(outcome);
 }
-int code_of(const everleaf::Error& error) {
-  const std::size_t size = std::min(error.message.size(), message.size() - 1);
-  std::memcpy(message.data(), error.message.data(), size);
+int code_of(Code code, std::string_view sentence) {
+  const std::size_t size = std::min(sentence.size(), message.size() - 1);
+  std::memcpy(message.data(), sentence.data(), size);
   message[size] = 0;
-  return static_cast<int>(error.code) + kFirstCode;
+  return static_cast<int>(code) + kFirstCode;
+}
+int code_of(const everleaf::Error& error) {
+  return code_of(error.code, error.message);
 }
 template <class T>
 int code_of(const everleaf::Result<T>& result) {
@@ -74,7 +77,7 @@ int guarded(Call call) {
   } catch (const std::bad_alloc&) {
     return EVERLEAF_OUT_OF_SPACE;
   } catch (const std::exception& error) {
-    return code_of(everleaf::Error{Code::io, error.what()});
+    return code_of(Code::io, error.what());  // no memory is needed to say so
   }
 }
 
@@ -106,10 +109,18 @@ struct KeyOf<Cursor<K>> {
   using type = K;
 };
 
+template <class Handle>
+bool fits(const Handle& handle, const everleaf_key& key) {
+  const bool numbers = std::visit(
+      []<class T>(const T&) { return std::same_as<typename KeyOf<T>::type, std::uint64_t>; },
+      handle.any);
+  return is_key(key) && key.keys == (numbers ? EVERLEAF_KEYS_U64 : EVERLEAF_KEYS_BYTES);
+}
+
 // call(table or cursor, key)
 template <class Handle, class Call>
 int with_key(Handle* handle, const everleaf_key& key, Call call) {
-  if (handle == nullptr || !is_key(key)) return EVERLEAF_BAD_CALL;
+  if (handle == nullptr || !fits(*handle, key)) return EVERLEAF_BAD_CALL;
   return guarded([&] {
     return std::visit(
         [&]<class T>(T& any) { return call(any, key_of<typename KeyOf<T>::type>(key)); },
@@ -395,8 +406,7 @@ int everleaf_contains(everleaf_table* table, everleaf_key key) {
 int everleaf_count(everleaf_table* table, uint64_t* count) {
   if (table == nullptr || count == nullptr) return EVERLEAF_BAD_CALL;
   return guarded([&] {
-    *count = std::visit([](const auto& t) { return t.count(); }, table->any);
-    return static_cast<int>(EVERLEAF_OK);
+    return code_of(std::visit([&](const auto& t) { return t.count(*count); }, table->any));
   });
 }
 
@@ -404,7 +414,7 @@ int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const 
                          everleaf_cursor** cursor) {
   if (table == nullptr || cursor == nullptr) return EVERLEAF_BAD_CALL;
   for (const everleaf_key* const key : {from, to}) {
-    if (key != nullptr && !is_key(*key)) return EVERLEAF_BAD_CALL;
+    if (key != nullptr && !fits(*table, *key)) return EVERLEAF_BAD_CALL;
   }
   return guarded([&] {
     std::visit(
@@ -438,11 +448,11 @@ int everleaf_cursor_last(everleaf_cursor* cursor) {
   return move(cursor, [](auto& any) { return any.last(); });
 }
 int everleaf_cursor_seek(everleaf_cursor* cursor, everleaf_key key) {
-  if (!is_key(key)) return EVERLEAF_BAD_CALL;
+  if (cursor == nullptr || !fits(*cursor, key)) return EVERLEAF_BAD_CALL;
   return move(cursor, [&]<class K>(Cursor<K>& any) { return any.seek(key_of<K>(key)); });
 }
 int everleaf_cursor_seek_for_prev(everleaf_cursor* cursor, everleaf_key key) {
-  if (!is_key(key)) return EVERLEAF_BAD_CALL;
+  if (cursor == nullptr || !fits(*cursor, key)) return EVERLEAF_BAD_CALL;
   return move(cursor, [&]<class K>(Cursor<K>& any) { return any.seek_for_prev(key_of<K>(key)); });
 }
 int everleaf_cursor_next(everleaf_cursor* cursor) {

@@ -359,6 +359,16 @@ void State::retire(Word word) noexcept {
   if (pin.ok()) grace_.retire(record.at);
 }
 
+// A read-only store does not find out at opening which memory is in use.
+std::uint64_t State::named_records() const {
+  const base::MutexGuard guard(tables_mutex_);
+  std::uint64_t count = 0;
+  for (const auto& [name, table] : tables_) {
+    (void)table->for_each_word([&count](Word) { return ++count != 0; });
+  }
+  return count;
+}
+
 Result<StoreInfo> State::info() const {
   StoreInfo info;
   info.durability = durability_;
@@ -367,7 +377,7 @@ Result<StoreInfo> State::info() const {
   if (!all) return std::unexpected(all.error());
   info.tables = std::move(*all);
   info.record_bytes = space_->bytes_owned();
-  info.records = space_->blocks_in_use();
+  info.records = read_only() ? named_records() : space_->blocks_in_use();
   info.opened_from_image = from_image_;
   info.open_ns = open_ns_;
   return info;

@@ -346,10 +346,19 @@ bool Table<K>::contains(K key) const {
 }
 
 template <class K>
-std::uint64_t Table<K>::count() const {
+Outcome Table<K>::count(std::uint64_t& keys) const {
   const alloc::Grace::Pin pin(state_->grace());
-  const bool there = pin.ok() && !table_->dropped.load(std::memory_order_seq_cst);
-  return there ? table_->tree().stats().keys : 0;
+  if (!pin.ok()) return Outcome::too_many_threads;
+  if (table_->dropped.load(std::memory_order_seq_cst)) return Outcome::dropped;
+  keys = table_->tree().stats().keys;
+  return Outcome::done;
+}
+
+template <class K>
+std::uint64_t Table<K>::count() const {
+  std::uint64_t keys = 0;
+  (void)count(keys);
+  return keys;
 }
 
 template <class K>

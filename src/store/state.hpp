@@ -228,6 +228,7 @@ class State : public std::enable_shared_from_this<State> {
   void write_image();
   void reclaim();
   void wait_for_space();
+  [[nodiscard]] std::uint64_t named_records() const;
   [[nodiscard]] pmem::StoreRoot& root() const {
     return *medium().at<pmem::StoreRoot>(pmem::load(medium().at<Word>(pmem::kStoreAt)));
   }

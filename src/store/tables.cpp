@@ -116,6 +116,10 @@ Result<void> State::drop_table(std::string_view name) {
     const std::shared_ptr<TableBase> table = known->second;
     {
       const AllLatches latches(*this);
+      // The drop is durable at once, so what was done before it is, too: a crash must not take back
+      // that the entries were copied elsewhere. No hold keeps the clock: batches have latches
+      // first.
+      if (const Outcome synced = sync(); synced != Outcome::done) return failed(synced);
       Grave grave{next_grave_++, {}, {}};
       auto blocks = base_.blocks_of(name);
       if (!blocks) return std::unexpected(blocks.error());

@@ -36,8 +36,9 @@ Outcome Fresh::make(std::uint64_t hash, Bytes value, bool fence) {
       __builtin_prefetch(medium.at(next + std::min(line, ahead - 1)), 1);
     }
   }
-  *at = checksum_of(hash, value);
+  // Of the copy: a caller who writes to the value meanwhile gets some value, not a damaged one.
   if (!value.empty()) std::memcpy(at + 1, value.data(), value.size());
+  *at = checksum_of(hash, {reinterpret_cast<const char*>(at + 1), value.size()});
   medium.count_written(record.bytes());
   if (state_.buffered()) {
     return state_.note(record.at, record.bytes()) ? Outcome::done : Outcome::out_of_space;

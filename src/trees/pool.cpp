@@ -371,10 +371,22 @@ Result<std::vector<pmem::Offset>> PoolState::blocks_of(std::string_view name) {
   if (known == open_.end()) {
     return std::unexpected(Error{Code::not_found, "no table '" + std::string(name) + "' is open"});
   }
+  const CheckReport report =
+      known->second.u64 ? known->second.u64->check() : known->second.bytes->check();
   std::vector<pmem::Offset> blocks;
   const auto visit = [&blocks](pmem::Offset block, std::size_t) { blocks.push_back(block); };
   known->second.u64 ? known->second.u64->for_each_block(visit)
                     : known->second.bytes->for_each_block(visit);
+  std::ranges::sort(blocks);
+  const bool twice = std::ranges::adjacent_find(blocks) != blocks.end();
+  const bool all_taken = std::ranges::all_of(
+      blocks, [this](pmem::Offset block) { return ground_.heap.allocated_bytes(block) != 0; });
+  if (!report.problems.empty() || twice || !all_taken) {
+    std::string what("the table is damaged: ");
+    what += report.problems.empty() ? "a block is named twice, or free" : report.problems.front();
+    what += "; its blocks may be others', so it is not dropped: `repair` copies the rest";
+    return std::unexpected(Error{Code::corrupt, std::move(what)});
+  }
   return blocks;
 }
 

@@ -160,6 +160,16 @@ class Stores(CliTest):
             self.ok("store", "load", copy, "t", "-", "--format", "mdb", input=dumped)
             self.assertEqual(self.entries(pool=copy), entries)
 
+    def test_lmdb_reads_more_than_its_default_map(self):
+        entries = {b"%08d" % n: b"v" * 200 for n in range(20000)}
+        self.fill(entries)
+        text = self.ok("store", "dump", self.pool, "t", "--format", "mdb")
+        (self.dir / "lmdb").mkdir()
+        subprocess.run(["mdb_load", self.dir / "lmdb"], input=text, check=True)
+        dumped = subprocess.run(["mdb_dump", self.dir / "lmdb"], check=True,
+                                capture_output=True).stdout
+        self.assertEqual(dumped.count(b"\n "), 40000)
+
     def test_printed_bytes(self):
         text = (b"VERSION=3\nformat=print\ntype=btree\nHEADER=END\n"
                 b" a\\00b\\\\\n \\ff value\n \n \nDATA=END\n")
@@ -193,7 +203,8 @@ class Stores(CliTest):
                 (good + b" 6g\n 62\nDATA=END\n", "mdb", "line 4: key: two hexadecimal digits"),
                 (good + b"61\n 62\nDATA=END\n", "mdb", "begins with a blank"),
                 (good + b" 61\nDATA=END\n", "mdb", "line 4: value: missing"),
-                (good + b" 61\n 62\n", "mdb", "DATA=END is missing")):
+                (good + b" 61\n 62\n", "mdb", "DATA=END is missing"),
+                (good + b" 61\n 62\nDATA=END\n" + good, "mdb", "line 7: line: a further table")):
             self.fails(2, problem, "store", "load", self.pool, "t", "-", "--format", form,
                        input=text)
         self.fails(2, "there are tsv, csv, jsonl and mdb", "store", "dump", self.pool, "t", "--format", "xml")
@@ -222,6 +233,7 @@ class Stores(CliTest):
         self.fill({b"a": b"12345678", b"b": b""})
         info = json.loads(self.ok("info", self.pool, "--json"))
         self.assertEqual(info["store"]["durability"], "buffered")
+        self.assertEqual(info["store"]["records"], 2)
         table = info["indexes"][0]
         self.assertEqual((table["name"], table["table"], table["keys"], table["value_bytes"]),
                          ("t", True, 2, 8))

@@ -56,6 +56,7 @@ static void writes_and_reads(everleaf_table* table) {
   CHECK(everleaf_erase(table, key("c")) == EVERLEAF_OK);
   CHECK(everleaf_put(table, everleaf_key_of(NULL, 4), "x", 1) == EVERLEAF_BAD_CALL);
   CHECK(everleaf_put(NULL, key("a"), "x", 1) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_put(table, everleaf_key_u64(5), "x", 1) == EVERLEAF_BAD_CALL);
   everleaf_cursor* nowhere = NULL;
   const everleaf_key null_key = everleaf_key_of(NULL, 4);
   CHECK(everleaf_cursor_open(table, &null_key, NULL, &nowhere) == EVERLEAF_BAD_CALL);
@@ -76,7 +77,11 @@ static void cursors(everleaf_table* numbers) {
   for (n = 0; n < 100; ++n) {
     CHECK(everleaf_put(numbers, everleaf_key_u64(n), &n, sizeof n) == EVERLEAF_OK);
   }
+  at = key("ten");
+  CHECK(everleaf_put(numbers, at, "x", 1) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_cursor_open(numbers, &at, &to, &cursor) == EVERLEAF_BAD_CALL);
   CHECK(everleaf_cursor_open(numbers, &from, &to, &cursor) == EVERLEAF_OK);
+  CHECK(everleaf_cursor_seek(cursor, at) == EVERLEAF_BAD_CALL);
   CHECK(everleaf_cursor_get(cursor, &at, &value, &size) == EVERLEAF_ABSENT);
   n = 10;
   for (int code = everleaf_cursor_first(cursor); code != EVERLEAF_ABSENT;
@@ -254,6 +259,7 @@ int main(int argc, char** argv) {
   CHECK(everleaf_backup(store, argv[2]) == EVERLEAF_ALREADY_THERE);
   CHECK(everleaf_table_drop(store, "n") == EVERLEAF_OK);
   CHECK(everleaf_put(numbers, everleaf_key_u64(1), "", 0) == EVERLEAF_DROPPED);
+  CHECK(everleaf_count(numbers, &problems) == EVERLEAF_DROPPED);
   CHECK(everleaf_sync(store) == EVERLEAF_OK);
   everleaf_table_close(numbers);
   everleaf_table_close(table);
