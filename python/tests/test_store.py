@@ -248,7 +248,7 @@ def test_batches(store):
         batch.put(table, b"other", b"4")
     assert table == {b"k": b"1", b"other": b"4"}
     with pytest.raises(everleaf.TooLongError), batch:
-        batch.put(table, b"x" * 5000, b"")
+        batch.put(table, b"x" * 70_000, b"")
         batch.put(table, b"k", b"5")
     assert len(batch) == 0 and table[b"k"] == b"1"
     with everleaf.memory() as stranger, store.batch() as batch:
