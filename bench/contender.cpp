@@ -222,6 +222,9 @@ class ContenderOf final : public Contender {
   Measured run(const Job& job) override {
     Measured measured;
     std::vector<WorkerResult> results(job.threads);
+    if (job.phase.whole_space) {  // before memory is looked at: it is not the index's
+      for (WorkerResult& one : results) one.answers.resize(job.sequence.size() / job.threads + 1);
+    }
     const Resident resident_before = resident_memory();
     const std::int64_t malloc_before = malloc_bytes();
     const Counters before = store_.counters();

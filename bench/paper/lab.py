@@ -39,10 +39,11 @@ class Rows:
         return self.row(index, phase, threads)[field]
 
     def mops(self, index, phase, threads=1):
-        """Million operations in a second of processor time for each thread: time that other
-        programs took is not counted. On a quiet machine those are seconds."""
+        """Million operations in a second of the thread's processor time: time that other programs
+        took is not counted. Of several threads in a second: what they lack is taken by the tree's
+        own threads, too, or spent waiting."""
         row = self.row(index, phase, threads)
-        return row["mops"] / row["cpu_share"]
+        return row["mops"] / (row["cpu_share"] if threads == 1 else 1)
 
     def change(self, figure, index, phase, threads=1):
         """Of what a tree counts itself, in the phase."""

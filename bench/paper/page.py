@@ -26,10 +26,10 @@ def counts(results):
 
 def machine_lines(results):
     """Where, when, how quiet."""
-    ran = [result for result in results if result["machine"]]
-    if not ran:
+    ran = [result for result in results if result["invocation"]]
+    machine = next((result["machine"] for result in ran if result["machine"]), None)
+    if machine is None:
         return []
-    machine = ran[0]["machine"]
     dates = sorted({result["date"] for result in ran})
     shares = sorted(result["cpu_share"] for result in ran if result["cpu_share"] is not None)
     loads = [result["load_average"] for result in ran]
@@ -50,8 +50,8 @@ def machine_lines(results):
         f"- Noise: load average before a claim {min(loads):.1f} to {max(loads):.1f}. In {quiet} of "
         f"{len(shares)} claims the threads had at least 98 % of their processors, at worst "
         f"{100 * shares[0]:.0f} %; {sum(result['repeated'] for result in ran)} runs that had less than 70 % "
-        "were made again, whatever they had measured. Throughput is that of processor time: what other programs "
-        "took of the processors is not counted. A part of a claim whose rounds lie on both sides of its rule is "
+        "were made again, whatever they had measured. Throughput of one thread is that of processor time: what "
+        "other programs took of the processors is not counted. A part of a claim whose rounds lie on both sides of its rule is "
         "not decided.",
     ]
 

@@ -129,8 +129,8 @@ class Claims(unittest.TestCase):
         self.assertEqual(holds("pb:fig1", {"512": [1.05], "1024": [1.2]}), [False, True])
         self.assertEqual(holds("bd:model", [{"ops": 1, "model": 100, "ours": 80}]), [False])
         split = {"lines": 20, "complexity": 8}
-        self.assertEqual(holds("bz:complexity", {str(i): split for i in range(10)}), [True, True, False])
-        self.assertEqual(holds("bz:complexity", {}), [False, False, True])
+        self.assertEqual(holds("bz:complexity", {str(i): split for i in range(10)}), [True, True, False, True])
+        self.assertEqual(holds("bz:complexity", {}), [False, False, True, True])
 
     def test_counts(self):
         row = {"nodes": "", "operation": "insert", "entries": 5,

@@ -373,6 +373,12 @@ class Program(unittest.TestCase):
             self.assertIsNone(rows[0]["ratio_to_first_rival"])
             self.assertIn(domain, table)
 
+    def test_what_the_bench_needs_is_not_memory_of_the_index(self):
+        rows, _ = self.measure("--index", "absl-btree", "--records", "1000", "--ops", "200000",
+                               "--workload", "load,u1-read-heavy", "--repeat", "1")
+        for row in rows:
+            self.assertLess(row["dram_bytes_per_key"], 60, row["phase"])
+
     def test_trace(self):
         path = os.path.join(self.dir, "..", "cache.csv")
         with open(path, "w", encoding="utf-8") as file:
@@ -388,6 +394,12 @@ class Program(unittest.TestCase):
             self.assertEqual((row["phase"], row["distribution"]), ("trace", "cache.csv"))
         rows, _ = self.measure("--trace", path, "--workload", "trace", "--index", "wbtree", "--ops", "40")
         self.assertEqual((rows[0]["ops"], rows[0]["records"]), (40, 20))
+        again = os.path.join(self.dir, "..", "again.csv")
+        with open(again, "w", encoding="utf-8") as file:
+            for i in range(3000):  # a key is set, removed and set again
+                file.write(f"{i},key{i * 7919 % 100},6,8,1,{('set', 'get', 'delete')[i // 7 % 3]},0\n")
+        self.measure("--trace", again, "--workload", "trace", "--index", "wbtree,std-map",
+                     "--domain", "process", "--repeat", "1")
         with open(path, "a", encoding="utf-8") as file:
             file.write("3000,key1,6,8,1,steal,0\n")
         for arguments, code, word in ((["--trace", path], 2, "line 3001: unknown operation 'steal'"),

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include <everleaf/index.hpp>
@@ -72,17 +73,22 @@ Audit audit_contents(Store& index, const KeyCodec<K>& codec, const KeySpace& key
 }
 
 // After updates: the first keys of the sequence that were updated have the new value, not only a
-// right one. `kinds` as in Sequence.
+// right one, but for those that the phase also removes. `kinds` as in Sequence.
 template <class K, class Store>
 std::string audit_updates(Store& index, KeyCodec<K> key, std::span<const std::uint64_t> sequence,
                           std::span<const Phase::Kind> kinds) {
   constexpr std::size_t kMost = 100'000;
   auto&& store = session_of(index, false);
+  std::unordered_set<std::uint64_t> removed;
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    if (kinds[i] == Phase::Kind::remove) removed.insert(sequence[i]);
+  }
   std::size_t seen = 0;
   for (std::size_t i = 0; i < sequence.size() && seen < kMost; ++i) {
     if (!kinds.empty() && !Phase::overwrites(kinds[i])) continue;
-    ++seen;
     const std::uint64_t number = sequence[i];
+    if (removed.contains(number)) continue;
+    ++seen;
     const Lookup hit = store.find(key(number));
     if (hit.outcome != Outcome::done || hit.value != value_of(number, 1)) {
       return fmt::format("the key {} lost its update", key(number));

@@ -237,7 +237,7 @@ Answer whole_space_one(Store& store, KeyCodec<K>& key, std::uint64_t number, Pha
 template <class K, class Store>
 void work_on_whole_space(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
                          WorkerResult& result) {
-  result.answers.resize(job.sequence.size() / job.threads + 1);
+  result.answers.resize(job.sequence.size() / job.threads + 1);  // unless it has them
   timed_loop(job, thread, result, [&](std::size_t i) {
     return whole_space_one<K>(store, key, job.sequence[i], job.kinds[i],
                               result.answers[i / job.threads]);

@@ -339,7 +339,7 @@ def test_a_value_that_changes_meanwhile_is_whole(store):
     thread = threading.Thread(target=change)
     thread.start()
     try:
-        for n in range(2000):
+        for n in range(300):
             key[2] = 97 + n % 26
             table[key] = value
     finally:

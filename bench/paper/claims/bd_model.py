@@ -6,7 +6,7 @@ import judge
 
 ID = "bd:model"
 PAPER = "key instances kept = N(3/2 - ((N-1)/N)^M) for M operations an epoch"
-NOTE = "20,000 keys whatever --scale, by the test that steps the clock itself; leaves only"
+NOTE = "20,000 keys whatever --scale, by the test that steps the clock itself; leaves of 512 bytes, as the paper's, and nothing else"
 COUNTED = True
 
 

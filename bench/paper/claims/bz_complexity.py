@@ -11,7 +11,7 @@ from lab import CannotTest
 
 ID = "bz:complexity"
 PAPER = "node split: about 200 lines, cyclomatic complexity 7 (Bw-tree 750 and 12, Masstree 19)"
-NOTE = "functions that a split needs, counted by lizard, lines without comments"
+NOTE = "functions that a split needs, counted by lizard, lines without comments; the paper does not say what its 7 counts"
 FUNCTIONS = ("gather", "make_leaf", "make_inner", "own_separator", "freeze", "look_above",
              "split_leaf", "split_inner", "install_pair", "install")
 COUNTED = True
@@ -39,4 +39,6 @@ def judge_claim(seen):
     mean = sum(one["complexity"] for one in seen.values()) / max(1, len(seen))
     return [judge.exactly("functions found", len(FUNCTIONS), len(seen)),
             judge.near("lines", 200, [lines]),
-            judge.at_most("cyclomatic complexity, mean of the functions", "7", [mean], 7)]
+            judge.at_most("cyclomatic complexity, mean of the functions", "7", [mean], 7),
+            judge.at_most("cyclomatic complexity, the most complicated function", "7",
+                          [max((one["complexity"] for one in seen.values()), default=0)], 14)]

@@ -5,6 +5,7 @@ from lab import STRICT
 
 ID = "bz:pmwcas"
 PAPER = "balanced mix, 8 to 48 threads: 0.02 % to 0.12 % fail, never over 0.2 %"
+NEEDS = ("8 threads and more",)
 NOTE = "two threads"
 SIZES = ("pmwcas_1_words", "pmwcas_2_words", "pmwcas_3_words", "pmwcas_more_words")
 
