@@ -221,9 +221,8 @@ int drop(const StoreArguments& arguments) {
 }
 
 int backup(const StoreArguments& arguments) {
-  Store store = open_store(arguments, Mode::open);
+  Store store = open_store(arguments, Mode::read_only);
   value_or_fail(store.backup(arguments.to));
-  close(store);
   return 0;
 }
 

@@ -66,7 +66,8 @@ struct KeyCodec<std::string> {
   static std::string read(Raw raw) { return std::string(raw); }
 };
 
-// A handle, as Table. Thread-safe. Answers as Table does; corrupt, too: a value is no Value.
+// A handle, as Table. Thread-safe. Answers as Table does; corrupt, too: a value is no Value. Throws
+// what a codec throws, bad_alloc among it: it makes the value's bytes.
 template <class Key, class Value>
 class TypedTable {
  public:
