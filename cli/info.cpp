@@ -32,43 +32,64 @@ struct IndexRow {
 struct StoreRow {
   Durability durability = Durability::buffered;
   std::uint64_t record_bytes = 0;
+  std::uint64_t record_bytes_used = 0;
   std::uint64_t records = 0;
 };
 
 struct Contents {
   std::vector<IndexRow> rows;
   std::optional<StoreRow> store;
+  std::vector<std::string> problems;
 };
+
+// Damage to one index is no reason to hide the others.
+template <class F>
+void describe(Contents& all, IndexRow row, F&& figures) {
+  try {
+    figures(row);
+    all.rows.push_back(std::move(row));
+  } catch (const Failure& failure) {
+    all.problems.push_back(
+        fmt::format("{} {}: {}", row.info.table ? "table" : "index", in_quotes(row.info.name),
+                    failure.what()));
+  }
+}
+
+void describe_store(Contents& all, const std::string& path) {
+  StoreOptions options;
+  options.pool.mode = Mode::read_only;
+  Store store = value_or_fail(Store::open(path, options));
+  const StoreInfo info = value_or_fail(store.info());
+  all.store =
+      StoreRow{info.durability, info.record_bytes, info.record_bytes_used, info.records};
+  all.problems = info.problems;
+  for (const IndexInfo& one : info.tables) {
+    describe(all, {one, {}, 0}, [&store](IndexRow& row) {
+      const TableStats stats = with_key_type(row.info.key_type, [&]<class K>() {
+        return value_or_fail(store.table<K>(row.info.name)).stats();
+      });
+      row.stats = stats.tree;
+      row.value_bytes = stats.value_bytes;
+    });
+  }
+}
 
 // Lets go of the pool: a file is open once at a time.
 Contents contents_of(Pool pool, const std::string& path) {
   Contents all;
   bool tables = false;
-  for (IndexInfo& info : value_or_fail(pool.indexes())) {
-    const TableChoice choice{info.name, std::string{}, info.key_type};
-    IndexRow row{std::move(info), {}, 0};
-    tables = tables || row.info.table;
-    if (!row.info.table) {
+  for (const IndexInfo& info : value_or_fail(pool.indexes(&all.problems))) {
+    tables = tables || info.table;
+    if (info.table) continue;
+    describe(all, {info, {}, 0}, [&pool](IndexRow& row) {
+      const TableChoice choice{row.info.name, std::string{}, row.info.key_type};
       row.stats = with_key_type(row.info.key_type,
                                 [&]<class K>() { return open_index<K>(pool, choice).stats(); });
-    }
-    all.rows.push_back(std::move(row));
+    });
   }
   if (!tables) return all;
   (void)pool.close();
-  StoreOptions options;
-  options.pool.mode = Mode::read_only;
-  Store store = value_or_fail(Store::open(path, options));
-  const StoreInfo info = value_or_fail(store.info());
-  all.store = StoreRow{info.durability, info.record_bytes, info.records};
-  for (IndexRow& row : all.rows) {
-    if (!row.info.table) continue;
-    const TableStats stats = with_key_type(row.info.key_type, [&]<class K>() {
-      return value_or_fail(store.table<K>(row.info.name)).stats();
-    });
-    row.stats = stats.tree;
-    row.value_bytes = stats.value_bytes;
-  }
+  describe_store(all, path);
   return all;
 }
 
@@ -96,7 +117,8 @@ Json to_json(const PoolInfo& info, const EpochInfo& epochs, const Contents& cont
   if (contents.store) {
     store = Json{{"durability", to_string(contents.store->durability)},
                  {"records", contents.store->records},
-                 {"record_bytes", contents.store->record_bytes}};
+                 {"record_bytes", contents.store->record_bytes},
+                 {"record_bytes_used", contents.store->record_bytes_used}};
   }
   return Json{{"path", info.path},
               {"uuid", info.uuid},
@@ -110,10 +132,12 @@ Json to_json(const PoolInfo& info, const EpochInfo& epochs, const Contents& cont
               {"file_bytes", info.file_bytes},
               {"heap_bytes", info.heap_bytes},
               {"block_bytes", info.block_bytes},
+              {"lost_blocks", info.lost_blocks},
               {"open_ns", info.open_ns},
               {"epoch", epochs.now},
               {"durable_epoch", epochs.durable},
               {"store", std::move(store)},
+              {"problems", contents.problems},
               {"indexes", std::move(indexes)}};
 }
 
@@ -135,11 +159,13 @@ void print_text(const PoolInfo& info, const EpochInfo& epochs, const Contents& c
                grouped(epochs.durable));
   }
   if (contents.store) {
-    fmt::print("store     {}; {} in {}\n", to_string(contents.store->durability),
-               counted(contents.store->records, "record"),
-               human_bytes(contents.store->record_bytes));
+    fmt::print("store     {}; {} in {}, {} more free for values\n",
+               to_string(contents.store->durability), counted(contents.store->records, "value"),
+               human_bytes(contents.store->record_bytes_used),
+               human_bytes(contents.store->record_bytes - contents.store->record_bytes_used));
   }
-  if (contents.rows.empty()) fmt::print("no indexes\n");
+  for (const std::string& problem : contents.problems) fmt::print("problem: {}\n", problem);
+  if (contents.rows.empty() && contents.problems.empty()) fmt::print("no indexes\n");
   for (const auto& [index, stats, value_bytes] : contents.rows) {
     fmt::print("\n{} {}: {} ({})\n", index.table ? "table" : "index", in_quotes(index.name),
                counted(stats.keys, "key"), to_string(index.key_type));
@@ -169,6 +195,10 @@ void add_info(CLI::App& app, int& status) {
     const EpochInfo epochs = pool.epochs();
     const Contents contents = contents_of(std::move(pool), info.path);
     arguments->json ? print(to_json(info, epochs, contents)) : print_text(info, epochs, contents);
+    if (!contents.problems.empty()) {
+      throw Failure(kExitNo, fmt::format("{} is damaged: {} found", info.path,
+                                         counted(contents.problems.size(), "problem")));
+    }
     status = 0;
   });
 }

@@ -142,8 +142,10 @@ class Pool {
   template <class K>
   [[nodiscard]] Result<Index<K>> index(std::string_view name);
 
-  // corrupt if an entry of the directory is damaged; the others can still be opened by name.
-  [[nodiscard]] Result<std::vector<IndexInfo>> indexes() const;
+  // corrupt if an entry of the directory is damaged; where `problems` is given, the others instead,
+  // and a sentence more in it for each that is.
+  [[nodiscard]] Result<std::vector<IndexInfo>> indexes(
+      std::vector<std::string>* problems = nullptr) const;
   [[nodiscard]] PoolInfo info() const;
   [[nodiscard]] Counters counters() const;
 

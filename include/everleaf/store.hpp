@@ -187,12 +187,18 @@ struct StoreInfo {
   Durability durability = Durability::buffered;
   PoolInfo pool;
   std::vector<IndexInfo> tables;
-  std::uint64_t record_bytes = 0;  // memory for values
-  // In it, those that wait to be free included; of a read-only store those that tables name, which
-  // walks all keys.
-  std::uint64_t records = 0;
+  std::uint64_t record_bytes = 0;  // memory for values, all of it
+  // In use: values with their checksums, rounded up to their blocks, those that wait to be free
+  // included. Of a read-only store what its tables name, which walks all keys. The rest of
+  // record_bytes is free for values of any table.
+  std::uint64_t record_bytes_used = 0;
+  std::uint64_t records = 0;  // likewise
+  // Of them: given up, and free when the epoch is durable and no reader is left.
+  std::uint64_t records_waiting = 0;
   bool opened_from_image = false;  // what is in use was known; otherwise all keys were walked
   std::uint64_t open_ns = 0;       // without the pool's own
+  // What is damaged: tables that are not among `tables`, or that could not be walked.
+  std::vector<std::string> problems;
 };
 
 struct RepairOptions {

@@ -444,9 +444,19 @@ std::uint64_t Space::bytes_owned() const {
   return total;
 }
 
-std::uint64_t Space::blocks_in_use() const {
+Space::Use Space::in_use() const {
   const base::MutexGuard guard(mutex_);
-  return in_use_;
+  Use use{in_use_, 0};
+  for (const Chunk& c : chunks_) {
+    if (c.size_class == kHead) use.bytes += c.used * kChunkBytes;
+    if (c.size_class < kClassCount) use.bytes += std::uint64_t{c.used} * kClasses[c.size_class];
+  }
+  return use;
+}
+
+std::uint64_t Space::block_bytes(std::size_t bytes) {
+  const std::size_t size_class = class_of(bytes);
+  return size_class == kNone ? chunks_for(bytes) * kChunkBytes : kClasses[size_class];
 }
 
 std::uint64_t Space::dram_bytes() const {

@@ -21,7 +21,9 @@ Result<CheckReport> State::check() {
   if (!report) return report;
   try {
     const base::MutexGuard guard(tables_mutex_);
+    const std::uint64_t waiting = pending_.load(std::memory_order_relaxed);
     std::vector<Offset> records;
+    bool all_walked = true;
     for (const auto& [name, table] : tables_) {
       std::size_t damaged = 0;
       const auto problem = [&](const std::string& what, Offset at) {
@@ -37,7 +39,9 @@ Result<CheckReport> State::check() {
         records.push_back(record.at);
       });
       if (walked != Outcome::done) {
-        report->problems.push_back(of_table(*table, std::string(to_string(walked))));
+        report->problems.push_back(of_table(
+            *table, "its keys cannot all be walked (" + std::string(to_string(walked)) + ")"));
+        all_walked = false;
       }
       if (damaged > kNamed) {
         report->problems.push_back(
@@ -48,6 +52,14 @@ Result<CheckReport> State::check() {
     if (const auto twice = std::ranges::adjacent_find(records); twice != records.end()) {
       report->problems.push_back("the value at offset " + std::to_string(*twice) +
                                  " belongs to two keys");
+    } else if (all_walked && !read_only()) {
+      // In this order: what waits becomes free meanwhile, never the other way round.
+      const std::uint64_t accounted = waiting + records.size();
+      const std::uint64_t in_use = space_->in_use().blocks;
+      if (in_use > accounted) {
+        report->problems.push_back(std::to_string(in_use - accounted) +
+                                   " blocks for values are in use, and no key names them");
+      }
     }
   } catch (const std::bad_alloc&) {
     return std::unexpected(Error{Code::out_of_space, "no memory to check the store"});

@@ -1,11 +1,17 @@
 #include "store/new_store.hpp"
 
+#include <cerrno>
 #include <string>
+
+#include <unistd.h>
 
 namespace everleaf::store {
 
 Result<void> NewStore::make(Durability durability) {
-  auto pool = PoolAccess::create_unnamed(unborn_, {});
+  // No crash of it matters before it has a name, and name() writes all of it back.
+  PoolOptions options;
+  options.domain = Domain::process;
+  auto pool = PoolAccess::create_unnamed(unborn_, options);
   if (!pool) return std::unexpected(pool.error());
   auto file = PoolAccess::state(*pool).file().descriptor().duplicate();
   if (!file) return std::unexpected(file.error());
@@ -25,6 +31,10 @@ Result<void> NewStore::name() {
   auto closed = store_->close();
   store_.reset();
   if (!closed) return closed;
+  if (::fsync(file_.get()) != 0) {
+    return std::unexpected(
+        pmem::system_error("cannot write back " + unborn_.path().string(), errno));
+  }
   return unborn_.name(file_);
 }
 

@@ -19,6 +19,12 @@ std::unexpected<Error> corrupt(const std::string& what) {
 std::unexpected<Error> write_back_failed() {
   return std::unexpected(Error{Code::io, "a write-back failed; the store takes no more writes"});
 }
+std::string walk_failed(const std::string& table, Outcome outcome) {
+  std::string what = "table '" + table;
+  what += "' cannot be walked (";
+  what += to_string(outcome);
+  return what + ")";
+}
 
 }  // namespace
 
@@ -137,16 +143,17 @@ Result<void> State::open(std::optional<Durability> durability) {
 
 Result<void> State::open_tables() {
   // What a read-only store cannot read is no reason to keep the rest from its reader.
-  const auto all = read_only() ? base_.whole_indexes() : base_.indexes();
+  std::vector<std::string> problems;  // info() looks again
+  const auto all = base_.indexes(read_only() ? &problems : nullptr);
   if (!all) return std::unexpected(all.error());
   for (const IndexInfo& info : *all) {
     if (!info.table) continue;
     auto opened = open_table(info);
-    // What a read-only store cannot read is no reason to keep the rest from its reader.
-    if (!opened && !read_only()) {
-      return std::unexpected(
-          Error{opened.error().code, "table '" + info.name + "': " + opened.error().message});
-    }
+    if (opened) continue;
+    std::string problem = "table '" + info.name + "': ";
+    problem += opened.error().message;
+    if (!read_only()) return std::unexpected(Error{opened.error().code, problem});
+    unopened_.push_back(std::move(problem));
   }
   return {};
 }
@@ -195,8 +202,7 @@ Result<void> State::find_records() {
       return true;
     });
     if (outcome != Outcome::done) {
-      return corrupt("table '" + name + "' cannot be walked (" + std::string(to_string(outcome)) +
-                     "): open the store read-only");
+      return corrupt(walk_failed(name, outcome) + ": open the store read-only");
     }
   }
   return {};
@@ -360,24 +366,36 @@ void State::retire(Word word) noexcept {
 }
 
 // A read-only store does not find out at opening which memory is in use.
-std::uint64_t State::named_records() const {
+void State::count_named(StoreInfo& info) const {
   const base::MutexGuard guard(tables_mutex_);
-  std::uint64_t count = 0;
   for (const auto& [name, table] : tables_) {
-    (void)table->for_each_word([&count](Word) { return ++count != 0; });
+    const Outcome walked = table->for_each_word([&info](Word word) {
+      ++info.records;
+      info.record_bytes_used += epoch::Space::block_bytes(Record::of(word).bytes());
+      return true;
+    });
+    if (walked != Outcome::done) info.problems.push_back(walk_failed(name, walked));
   }
-  return count;
 }
 
 Result<StoreInfo> State::info() const {
   StoreInfo info;
   info.durability = durability_;
   info.pool = pool_.info();
-  auto all = tables();
+  auto all = base_.indexes(&info.problems);
   if (!all) return std::unexpected(all.error());
+  std::erase_if(*all, [](const IndexInfo& one) { return !one.table; });
   info.tables = std::move(*all);
+  info.problems.insert(info.problems.end(), unopened_.begin(), unopened_.end());
   info.record_bytes = space_->bytes_owned();
-  info.records = read_only() ? named_records() : space_->blocks_in_use();
+  if (read_only()) {
+    count_named(info);
+  } else {
+    const epoch::Space::Use use = space_->in_use();
+    info.records = use.blocks;
+    info.record_bytes_used = use.bytes;
+    info.records_waiting = pending_.load(std::memory_order_relaxed);
+  }
   info.opened_from_image = from_image_;
   info.open_ns = open_ns_;
   return info;

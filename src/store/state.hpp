@@ -228,7 +228,7 @@ class State : public std::enable_shared_from_this<State> {
   void write_image();
   void reclaim();
   void wait_for_space();
-  [[nodiscard]] std::uint64_t named_records() const;
+  void count_named(StoreInfo& info) const;
   [[nodiscard]] pmem::StoreRoot& root() const {
     return *medium().at<pmem::StoreRoot>(pmem::load(medium().at<Word>(pmem::kStoreAt)));
   }
@@ -271,6 +271,7 @@ class State : public std::enable_shared_from_this<State> {
   std::atomic<std::uint64_t> pending_{0};
   // Value words of a damaged table: their memory is not theirs.
   std::unordered_set<Word> damaged_;
+  std::vector<std::string> unopened_;  // of a read-only store: its damaged tables
   bool from_image_ = false;
   bool finished_ = true;  // nothing to close; false while the store serves
   std::uint64_t open_ns_ = 0;

@@ -405,19 +405,15 @@ Outcome PoolState::drop(std::string_view name, alloc::Redo& record, Dropped& dro
   return Outcome::done;
 }
 
-Result<std::vector<IndexInfo>> PoolState::indexes() const {
+Result<std::vector<IndexInfo>> PoolState::indexes(std::vector<std::string>* problems) const {
   const base::MutexGuard guard(mutex_);
   std::vector<IndexInfo> all;
-  std::vector<std::string> problems;
-  for (auto& found : directory_.list(&problems)) all.push_back(std::move(found.info));
-  if (!problems.empty()) return std::unexpected(Error{Code::corrupt, problems.front()});
-  return all;
-}
-
-Result<std::vector<IndexInfo>> PoolState::whole_indexes() const {
-  const base::MutexGuard guard(mutex_);
-  std::vector<IndexInfo> all;
-  for (auto& found : directory_.list(nullptr)) all.push_back(std::move(found.info));
+  std::vector<std::string> damaged;
+  for (auto& found : directory_.list(&damaged)) all.push_back(std::move(found.info));
+  if (problems == nullptr && !damaged.empty()) {
+    return std::unexpected(Error{Code::corrupt, damaged.front()});
+  }
+  if (problems != nullptr) std::ranges::move(damaged, std::back_inserter(*problems));
   return all;
 }
 
@@ -608,8 +604,8 @@ Result<Index<K>> Pool::index(std::string_view name) {
   return index<K>(name, "wbtree");
 }
 
-Result<std::vector<IndexInfo>> Pool::indexes() const {
-  return state_->indexes();
+Result<std::vector<IndexInfo>> Pool::indexes(std::vector<std::string>* problems) const {
+  return state_->indexes(problems);
 }
 PoolInfo Pool::info() const {
   return state_->info();

@@ -41,8 +41,9 @@ class PoolState {
   Outcome drop(std::string_view name, alloc::Redo& record, Dropped& dropped);
 
   // Without damaged entries.
-  [[nodiscard]] Result<std::vector<IndexInfo>> whole_indexes() const;
-  [[nodiscard]] Result<std::vector<IndexInfo>> indexes() const;
+  // As Pool::indexes().
+  [[nodiscard]] Result<std::vector<IndexInfo>> indexes(
+      std::vector<std::string>* problems = nullptr) const;
   [[nodiscard]] IndexInfo info_of(const void* tree) const;
   [[nodiscard]] PoolInfo info() const;
   [[nodiscard]] Counters counters() const { return file_->medium().counters(); }

@@ -121,7 +121,7 @@ Stats BdTree<Keys>::stats() const {
   stats.more = {{"retired_leaves", retired},
                 {"key_instances", instances},
                 {"retired_instances", retired_instances},
-                {"blocks_in_use", space_.blocks_in_use()},
+                {"blocks_in_use", space_.in_use().blocks},
                 {"splits", splits_.load(std::memory_order_relaxed)},
                 {"splits_in_place", splits_in_place_.load(std::memory_order_relaxed)},
                 {"compactions", compactions_.load(std::memory_order_relaxed)},
