@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "pmem/format.hpp"
+#include "store/state.hpp"
 #include "stores.hpp"
 
 namespace everleaf::test {
@@ -203,6 +204,40 @@ TEST_P(Damaged, CheckNamesTheValue) {
   // It can be replaced.
   EXPECT_EQ(store.table("t")->put(key, "new"), Outcome::done);
   EXPECT_EQ(store.table("t")->get(key).value(), "new");
+}
+
+// One table that is damaged hides neither the others nor the store's figures.
+TEST_P(Damaged, InfoNamesWhatIsDamaged) {
+  make(true);
+  std::vector<std::byte> bytes = read_bytes(scratch_ / "s");
+  for (std::size_t i = 0; i < kMaxIndexes; ++i) {
+    const std::size_t at = pmem::kDirectoryAt + i * sizeof(pmem::DirectoryEntry) +
+                           offsetof(pmem::DirectoryEntry, name);
+    if (bytes[at] == std::byte{'n'}) bytes[at] = std::byte{'m'};
+  }
+  write_bytes(scratch_ / "s", bytes);
+  auto store = Store::open(scratch_ / "s", small_store(GetParam(), Mode::read_only)).value();
+  const StoreInfo info = store.info().value();
+  ASSERT_EQ(info.tables.size(), 1U);
+  EXPECT_EQ(info.tables.front().name, "t");
+  EXPECT_EQ(info.problems.size(), 1U);
+  EXPECT_EQ(info.records, all_.size());
+  EXPECT_GT(info.record_bytes_used, 0U);
+  EXPECT_LE(info.record_bytes_used, info.record_bytes);
+}
+
+TEST_P(Damaged, CheckNoticesMemoryThatNoKeyNames) {
+  auto store = Store::open(scratch_ / "s", small_store(GetParam())).value();
+  auto table = store.table("t").value();
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    ASSERT_EQ(table.put(Keys<Bytes>::nth(i % 20), value_of(i)), Outcome::done);
+    EXPECT_EQ(unsound(store), "");
+  }
+  pmem::Offset lost = 0;
+  ASSERT_EQ(StoreAccess::state(store).reserve(100, lost), Outcome::done);
+  EXPECT_NE(unsound(store).find("no key names"), std::string::npos) << unsound(store);
+  StoreAccess::state(store).space().free(lost);
+  EXPECT_EQ(unsound(store), "");
 }
 
 }  // namespace

@@ -113,5 +113,37 @@ TEST_P(Full, LargeValues) {
   EXPECT_EQ(unsound(store), "");
 }
 
+// What is given up waits, then is free, and a value takes its block as long as it is there.
+TEST_P(Full, FiguresSayWhatIsFree) {
+  StoreOptions by_hand = options(0);
+  by_hand.pool.epoch_length = {};
+  auto store = Store::open(scratch_ / "s", by_hand).value();
+  auto table = store.table("t").value();
+  EXPECT_EQ(store.info()->record_bytes_used, 0U);
+  ASSERT_EQ(table.put("a", std::string(100, 'a')), Outcome::done);
+  StoreInfo info = store.info().value();
+  EXPECT_EQ(info.records, 1U);
+  EXPECT_EQ(info.records_waiting, 0U);
+  EXPECT_GE(info.record_bytes_used, 108U);
+  EXPECT_LE(info.record_bytes_used, 135U);
+  ASSERT_EQ(table.put("a", std::string(100000, 'b')), Outcome::done);
+  info = store.info().value();
+  if (GetParam() == Durability::buffered) {
+    // Until two epochs have passed a crash may bring it back.
+    EXPECT_EQ(info.records, 2U);
+    EXPECT_EQ(info.records_waiting, 1U);
+  }
+  EXPECT_GE(info.record_bytes_used, 100008U);
+  EXPECT_LE(info.record_bytes_used, info.record_bytes);
+  ASSERT_EQ(store.sync(), Outcome::done);
+  store = Store::open(scratch_ / "other", by_hand).value();
+  table = store.table("t").value();
+  store = Store::open(scratch_ / "s", by_hand).value();
+  info = store.info().value();
+  EXPECT_EQ(info.records, 1U);
+  EXPECT_EQ(info.records_waiting, 0U);
+  EXPECT_EQ(info.record_bytes_used, (100008 + 16127) / 16128 * 16128U);
+}
+
 }  // namespace
 }  // namespace everleaf::test
