@@ -8,6 +8,7 @@
 #include <everleaf/store.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "commands.hpp"
 #include "failure.hpp"
@@ -49,9 +50,8 @@ void describe(Contents& all, IndexRow row, F&& figures) {
     figures(row);
     all.rows.push_back(std::move(row));
   } catch (const Failure& failure) {
-    all.problems.push_back(
-        fmt::format("{} {}: {}", row.info.table ? "table" : "index", in_quotes(row.info.name),
-                    failure.what()));
+    all.problems.push_back(fmt::format("{} {}: {}", row.info.table ? "table" : "index",
+                                       in_quotes(row.info.name), failure.what()));
   }
 }
 
@@ -60,8 +60,7 @@ void describe_store(Contents& all, const std::string& path) {
   options.pool.mode = Mode::read_only;
   Store store = value_or_fail(Store::open(path, options));
   const StoreInfo info = value_or_fail(store.info());
-  all.store =
-      StoreRow{info.durability, info.record_bytes, info.record_bytes_used, info.records};
+  all.store = StoreRow{info.durability, info.record_bytes, info.record_bytes_used, info.records};
   all.problems = info.problems;
   for (const IndexInfo& one : info.tables) {
     describe(all, {one, {}, 0}, [&store](IndexRow& row) {
@@ -196,8 +195,8 @@ void add_info(CLI::App& app, int& status) {
     const Contents contents = contents_of(std::move(pool), info.path);
     arguments->json ? print(to_json(info, epochs, contents)) : print_text(info, epochs, contents);
     if (!contents.problems.empty()) {
-      throw Failure(kExitNo, fmt::format("{} is damaged: {} found", info.path,
-                                         counted(contents.problems.size(), "problem")));
+      throw Failure(kExitNo, fmt::format("{} is damaged: {}", info.path,
+                                         fmt::join(contents.problems, "; ")));
     }
     status = 0;
   });

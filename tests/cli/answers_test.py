@@ -111,7 +111,7 @@ class Answers(CliTest):
         self.assertEqual(list(info), [
             "path", "uuid", "version", "domain", "domain_emulated", "domain_reason", "clean",
             "replayed_records", "header_copy_damaged", "file_bytes", "heap_bytes", "block_bytes",
-            "open_ns", "epoch", "durable_epoch", "store", "indexes"])
+            "lost_blocks", "open_ns", "epoch", "durable_epoch", "store", "problems", "indexes"])
         self.assertEqual(list(info["indexes"][0]), [
             "name", "spec", "key_type", "keys", "height", "inner_nodes", "leaf_nodes",
             "pool_bytes", "dram_bytes", "more", "table", "value_bytes"])

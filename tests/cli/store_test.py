@@ -240,6 +240,24 @@ class Stores(CliTest):
         self.assertIn("table 't': 2 keys (bytes)", self.ok("info", self.pool).decode())
         self.fails(2, "table 't' is opened by a Store", "get", self.pool, "a", "--table", "t")
 
+    def test_info_of_a_damaged_table(self):
+        self.fill({b"a": b"1"})
+        self.ok("store", "put", self.pool, "other", "b", "2")
+        data = bytearray(self.pool.read_bytes())
+        at = data.index(b"other\0")
+        data[at:at + 5] = b"OTHER"
+        self.pool.write_bytes(data)
+        answer = self.everleaf("info", self.pool, "--json")
+        self.assertEqual(answer.returncode, 1)
+        info = json.loads(answer.stdout)
+        self.assertEqual([one["name"] for one in info["indexes"]], ["t"])
+        self.assertEqual(len(info["problems"]), 1)
+        self.assertGreater(info["store"]["record_bytes_used"], 0)
+        text = self.everleaf("info", self.pool)
+        self.assertEqual(text.returncode, 1)
+        self.assertIn(b"problem: ", text.stdout)
+        self.assertIn(b"table 't': 1 key ", text.stdout)
+
     def test_strict(self):
         self.fill({b"a": b"1"}, "--durability", "strict")
         self.assertEqual(json.loads(self.ok("info", self.pool, "--json"))["store"]["durability"],

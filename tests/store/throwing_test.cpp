@@ -87,7 +87,8 @@ TEST(Throwing, TheRestIsThrown) {
     batch.put<Bytes>(gone.plain(), "a", "1");
     expect_thrown(Outcome::dropped, [&] { store.apply(batch); });
   }
-  auto store = throwing::Store::open(scratch / "s", small_store(Durability::strict, Mode::read_only));
+  auto store =
+      throwing::Store::open(scratch / "s", small_store(Durability::strict, Mode::read_only));
   auto table = store.table("t");
   EXPECT_EQ(table.get("a"), "1");
   expect_thrown(Outcome::read_only, [&] { table.put("a", "2"); });
