@@ -18,10 +18,10 @@
 //   strict    durable when it returns.
 //
 // Every call is thread-safe, with any number of threads up to kMaxThreads. Reads take no lock.
-// everleaf/throwing.hpp has the same with exceptions. Here nothing throws but bad_alloc, and only where there is nothing to answer with: making handles,
-// cursors, batches, lists and figures. Elsewhere out_of_space stands for memory, too, and nothing
-// has changed. One process at a time has a store open for writing; the next one is told so
-// (Code::locked).
+// everleaf/throwing.hpp has the same with exceptions. Here nothing throws but bad_alloc, and only
+// where there is nothing to answer with: making handles, cursors, batches, lists and figures.
+// Elsewhere out_of_space stands for memory, too, and nothing has changed. One process at a time has
+// a store open for writing; the next one is told so (Code::locked).
 #pragma once
 
 #include <array>
