@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <everleaf/pool.hpp>
+#include <everleaf/version.h>
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include <everleaf/version.h>
+
 #include <fmt/format.h>
 
 #include "commands.hpp"

@@ -7,7 +7,7 @@ install(TARGETS everleaf everleaf-pmwcas EXPORT everleaf-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT development)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/everleaf
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/everleaf ${EVERLEAF_MADE_INCLUDE}/everleaf
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 # What words/word_pool.hpp includes.
 foreach(header words/word_pool.hpp pmwcas/pmwcas.hpp pmwcas/layout.hpp alloc/grace.hpp alloc/ground.hpp alloc/heap.hpp

@@ -12,13 +12,20 @@
  *
  * Every call answers EVERLEAF_OK (0) or a code; everleaf_strerror() gives its name, and
  * everleaf_message() the sentence of the last code from EVERLEAF_NOT_A_POOL on, of this thread.
- * Handles are made by one call and released by another; tables and cursors keep the store open,
- * batches do not, and the order does not matter. NULL may be released. Calls on stores and tables
- * are thread-safe; a cursor or a batch belongs to one thread at a time. A process that forks must
- * not use a store of its parent.
+ * Where a call does not answer EVERLEAF_OK, it has written to none of its results, unless it says
+ * so. Handles are made by one call and released by another; tables, cursors and views keep the
+ * store open, batches do not, and the order does not matter. NULL may be released. Calls on stores
+ * and tables are thread-safe; a cursor or a batch belongs to one thread at a time, a view to the
+ * one that opened it. A process that forks must not use a store of its parent.
+ *
+ * Structs that may grow begin with their size, so that a program works with a library that is older
+ * or newer than its header: nothing behind it is read or written, and what the library does not
+ * know is 0. A size that never was one is EVERLEAF_BAD_CALL.
  */
 #ifndef EVERLEAF_H
 #define EVERLEAF_H
+
+#include <everleaf/version.h>
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +38,11 @@ typedef struct everleaf_store everleaf_store;
 typedef struct everleaf_table everleaf_table;
 typedef struct everleaf_cursor everleaf_cursor;
 typedef struct everleaf_batch everleaf_batch;
+typedef struct everleaf_view everleaf_view;
+
+/* Of the library, "1.2.3"; EVERLEAF_VERSION and its parts are those of this header. Each may be
+ * NULL. */
+const char* everleaf_version(int* major, int* minor, int* patch);
 
 enum {
   EVERLEAF_OK = 0,
@@ -97,6 +109,7 @@ enum {
 };
 #define EVERLEAF_PRIVATE_DEFAULT UINT64_MAX
 typedef struct everleaf_options {
+  size_t size;
   int mode;
   int durability;     /* EVERLEAF_ANY: what an existing store has; buffered for a new one */
   uint64_t epoch_ns;  /* length of an epoch of a buffered store; 0: sync alone ends them */
@@ -104,10 +117,19 @@ typedef struct everleaf_options {
   int domain;
   int emulate;            /* not 0: a domain that the device does not give, to measure it */
   uint64_t private_bytes; /* on disks, what may be a private copy; PoolOptions::private_bytes */
+  int huge_pages;         /* not 0: pages of 2 MiB where they may be had; PoolOptions::huge_pages */
+  int reserved;           /* 0 */
 } everleaf_options;
-/* Begin with these: a later version may add more. */
-void everleaf_default_options(everleaf_options* options);
-/* options: NULL for the defaults. */
+/* Fills the options that have their size; for bindings. */
+int everleaf_fill_options(everleaf_options* options);
+/* Begin with these. */
+static inline void everleaf_default_options(everleaf_options* options) {
+  if (options == NULL) return;
+  options->size = sizeof *options;
+  (void)everleaf_fill_options(options);
+}
+/* options: NULL for the defaults. EVERLEAF_UNKNOWN_OPTION: one that this library does not know is
+ * not 0. */
 int everleaf_open(const char* path, const everleaf_options* options, everleaf_store** store);
 int everleaf_open_in_memory(const everleaf_options* options, everleaf_store** store);
 /* This and the calls that close tables and cursors: where no other handle is left, the store is
@@ -124,6 +146,7 @@ int everleaf_backup(everleaf_store* store, const char* path);
 int everleaf_check(everleaf_store* store, void (*problem)(void* context, const char* sentence),
                    void* context, uint64_t* count);
 typedef struct everleaf_info {
+  size_t size;    /* set it before the call: sizeof info */
   int durability; /* EVERLEAF_BUFFERED or EVERLEAF_STRICT */
   int domain;     /* EVERLEAF_DOMAIN_VOLATILE to EVERLEAF_DOMAIN_DISK */
   int emulated;   /* not 0: the device does not give that domain */
@@ -136,13 +159,45 @@ typedef struct everleaf_info {
   uint64_t records;      /* in it, those that wait to be free included */
   uint64_t open_ns;      /* what opening took, recovery included */
   uint64_t tables;
+  uint64_t lost_blocks; /* freed while memory was out; used again after the next open */
+  uint32_t format;      /* version of the file's format */
+  int header_damaged;   /* not 0: one of the two copies of the file's header */
+  int from_image;       /* not 0: opening knew what is in use, and did not walk all keys */
+  int reserved;
 } everleaf_info;
 int everleaf_get_info(everleaf_store* store, everleaf_info* info);
-/* Copies what can be read of a store that may be damaged, and is not open, to a new one. `problem`,
- * if not NULL, is called with each sentence; *sound, if not NULL, tells whether there was no
- * damage: the answer is EVERLEAF_OK whenever the copy is there. */
-int everleaf_repair(const char* from, const char* to,
-                    void (*problem)(void* context, const char* sentence), void* context,
+
+/* A table by its name and the kind of its keys. */
+typedef struct everleaf_table_name {
+  const char* name;
+  int keys;
+} everleaf_table_name;
+/* What repair has copied of a table: RepairReport::Table in everleaf/store.hpp. */
+typedef struct everleaf_repaired {
+  size_t size; /* set by the library */
+  const char* name;
+  const char* tree; /* of the copy */
+  int keys;
+  int reserved;
+  uint64_t read;           /* entries, as good as before the damage */
+  uint64_t damaged_values; /* keys whose value is lost */
+  uint64_t found;   /* entries without their tree: put once, maybe old, maybe removed since */
+  uint64_t unclear; /* of them: with several values, of which one was taken */
+} everleaf_repaired;
+/* Begin with {.size = sizeof options}; what is 0 or NULL is not wanted. */
+typedef struct everleaf_repair_options {
+  size_t size;
+  const everleaf_table_name* lost; /* tables whose directory entries are gone */
+  size_t lost_count;
+  void (*problem)(void* context, const char* sentence);
+  void (*table)(void* context, const everleaf_repaired* table);
+  void* context;
+} everleaf_repair_options;
+/* Copies what can be read of a store that may be damaged, and is not open, to a new one. The
+ * callbacks come when it is there, with what lives until they return. *sound, if not NULL, tells
+ * whether there was no damage: the answer is EVERLEAF_OK whenever the copy is there. options: NULL
+ * for none. */
+int everleaf_repair(const char* from, const char* to, const everleaf_repair_options* options,
                     int* sound);
 
 /* --- Tables --- */
@@ -152,6 +207,19 @@ int everleaf_table_open(everleaf_store* store, const char* name, int keys, const
                         everleaf_table** table);
 int everleaf_table_close(everleaf_table* table);
 int everleaf_table_drop(everleaf_store* store, const char* name);
+/* Each may be NULL; the texts live as long as the handle. Of dropped tables, too. */
+int everleaf_table_describe(everleaf_table* table, const char** name, int* keys, const char** tree);
+typedef struct everleaf_stats {
+  size_t size; /* set it before the call: sizeof stats */
+  uint64_t keys;
+  uint64_t value_bytes; /* sum of the values' lengths */
+  uint64_t height;      /* levels of inner nodes above the leaves */
+  uint64_t inner_nodes;
+  uint64_t leaf_nodes;
+  uint64_t tree_bytes; /* of the file; keys included, values not */
+  uint64_t dram_bytes;
+} everleaf_stats;
+int everleaf_table_stats(everleaf_table* table, everleaf_stats* stats); /* O(n) */
 int everleaf_tables(everleaf_store* store,
                     void (*visit)(void* context, const char* name, int keys, const char* tree),
                     void* context);
@@ -185,17 +253,24 @@ int everleaf_put(everleaf_table* table, everleaf_key key, const void* value, siz
 int everleaf_insert(everleaf_table* table, everleaf_key key, const void* value, size_t size);
 int everleaf_update(everleaf_table* table, everleaf_key key, const void* value, size_t size);
 int everleaf_erase(everleaf_table* table, everleaf_key key);
-/* expected, desired: NULL for "not there". */
+/* expected, desired: NULL and 0 for "not there"; desired: to erase. EVERLEAF_DIFFERS. */
 int everleaf_compare_and_set(everleaf_table* table, everleaf_key key, const void* expected,
                              size_t expected_size, const void* desired, size_t desired_size);
-/* Copies the value; *size is its size, of EVERLEAF_BUFFER_TOO_SMALL, too. */
+/* Copies the value; *size is its size, of EVERLEAF_BUFFER_TOO_SMALL, too. NULL and 0 ask for it. */
 int everleaf_get(everleaf_table* table, everleaf_key key, void* buffer, size_t capacity,
                  size_t* size);
 /* The same into memory that everleaf_free() takes back. */
 int everleaf_get_copy(everleaf_table* table, everleaf_key key, void** value, size_t* size);
 void everleaf_free(void* value);
-int everleaf_contains(everleaf_table* table, everleaf_key key); /* 1 or 0 */
-int everleaf_count(everleaf_table* table, uint64_t* count);     /* O(n) */
+/* The value where it lies, without a copy: it does not change, whatever happens to the key. Close
+ * the view soon, as until then no memory that the store frees is used again, and in the thread that
+ * opened it: another's call is EVERLEAF_BAD_CALL, and the view stays. */
+int everleaf_view_open(everleaf_table* table, everleaf_key key, const void** value, size_t* size,
+                       everleaf_view** view);
+int everleaf_view_close(everleaf_view* view);
+/* 1 or 0; 0 for every refusal, too, which everleaf_get() would tell. */
+int everleaf_contains(everleaf_table* table, everleaf_key key);
+int everleaf_count(everleaf_table* table, uint64_t* count); /* O(n) */
 
 /* --- Cursors: over from <= key < to; NULL: no bound. --- */
 int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const everleaf_key* to,
@@ -222,6 +297,7 @@ int everleaf_batch_put(everleaf_batch* batch, everleaf_table* table, everleaf_ke
                        const void* value, size_t size);
 int everleaf_batch_erase(everleaf_batch* batch, everleaf_table* table, everleaf_key key);
 void everleaf_batch_clear(everleaf_batch* batch);
+size_t everleaf_batch_count(const everleaf_batch* batch); /* writes in it; NULL: 0 */
 int everleaf_apply(everleaf_store* store, everleaf_batch* batch);
 
 #ifdef __cplusplus

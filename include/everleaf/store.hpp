@@ -152,7 +152,11 @@ class Table {
   [[nodiscard]] Cursor<K> prefix(K bytes) const requires std::same_as<K, Bytes>;
 
   [[nodiscard]] const std::string& name() const noexcept;
+  [[nodiscard]] const std::string& spec() const noexcept;
   [[nodiscard]] TableStats stats() const;  // O(n)
+  // done, dropped, too_many_threads, or what ended the walk; then only name, spec and key type
+  // count.
+  Outcome stats(TableStats& stats) const;
 
  private:
   friend class Store;

@@ -1,10 +1,13 @@
 // everleaf.h over store.hpp. No exception leaves it.
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -30,6 +33,11 @@ struct everleaf_cursor {
 };
 struct everleaf_batch {
   everleaf::Batch batch;
+};
+struct everleaf_view {
+  decltype(everleaf_table::any) table;  // it outlives the view, and keeps the store open
+  std::thread::id opener;
+  everleaf::View view;
 };
 
 namespace {
@@ -128,15 +136,81 @@ int with_key(Handle* handle, const everleaf_key& key, Call call) {
   });
 }
 
+// Structs whose size the caller says: the shortest that it may be, which stays when they grow.
+template <class T>
+constexpr std::size_t kShortest = 0;
+template <>
+constexpr std::size_t kShortest<everleaf_options> = offsetof(everleaf_options, domain);
+template <>
+constexpr std::size_t kShortest<everleaf_info> = offsetof(everleaf_info, lost_blocks);
+template <>
+constexpr std::size_t kShortest<everleaf_stats> = offsetof(everleaf_stats, dram_bytes) + 8;
+template <>
+constexpr std::size_t kShortest<everleaf_repair_options> = offsetof(everleaf_repair_options,
+                                                                    context) +
+                                                           sizeof(void*);
+constexpr std::size_t kLongest = 4096;  // a size above was never set
+
+template <class T>
+bool is_sized(const T* from) {
+  static_assert(kShortest<T> >= 2 * sizeof(std::size_t));
+  return from != nullptr && from->size >= kShortest<T> && from->size <= kLongest;
+}
+// What the caller's struct does not have is that of `all`. False: it says more than we know.
+template <class T>
+bool take(const T& from, T& all) {
+  const std::size_t size = from.size;
+  std::memcpy(&all, &from, std::min(size, sizeof(T)));
+  const auto* const bytes = reinterpret_cast<const char*>(&from);
+  return size <= sizeof(T) ||
+         std::all_of(bytes + sizeof(T), bytes + size, [](char byte) { return byte == 0; });
+}
+// The caller's size stays.
+template <class T>
+int give(T all, T* to) {
+  all.size = to->size;
+  if (to->size > sizeof(T)) {
+    std::memset(reinterpret_cast<char*>(to) + sizeof(T), 0, to->size - sizeof(T));
+  }
+  std::memcpy(to, &all, std::min(all.size, sizeof(T)));
+  return EVERLEAF_OK;
+}
+
+everleaf_options default_options() {
+  const everleaf::PoolOptions defaults;
+  everleaf_options all{};
+  all.mode = EVERLEAF_OPEN_OR_CREATE;
+  all.durability = EVERLEAF_ANY;
+  all.epoch_ns = static_cast<std::uint64_t>(defaults.epoch_length.count());
+  all.max_bytes = defaults.max_bytes;
+  all.domain = EVERLEAF_DOMAIN_DETECTED;
+  all.emulate = defaults.emulate ? 1 : 0;
+  all.private_bytes = EVERLEAF_PRIVATE_DEFAULT;
+  all.huge_pages = defaults.huge_pages ? 1 : 0;
+  return all;
+}
+
+int kind_of(everleaf::KeyType type) {
+  return type == everleaf::KeyType::u64 ? EVERLEAF_KEYS_U64 : EVERLEAF_KEYS_BYTES;
+}
+bool is_kind(int keys) {
+  return keys == EVERLEAF_KEYS_BYTES || keys == EVERLEAF_KEYS_U64;
+}
+
 // The store may be closed with its last handle.
 template <class Handle>
 int release(Handle* handle) {
   return guarded([&] { return code_of(everleaf::base::LastWords::of([&] { delete handle; })); });
 }
 
-everleaf::Result<everleaf::StoreOptions> options_of(const everleaf_options* from) {
+everleaf::Result<everleaf::StoreOptions> options_of(const everleaf_options* given) {
   everleaf::StoreOptions options;
-  if (from == nullptr) return options;
+  everleaf_options all = default_options();
+  const everleaf_options* const from = &all;
+  if (given != nullptr && (!take(*given, all) || all.reserved != 0)) {
+    return std::unexpected(
+        everleaf::Error{Code::unknown_option, "the options have one of a newer version"});
+  }
   if (from->mode < EVERLEAF_OPEN_OR_CREATE || from->mode > EVERLEAF_OPEN_READ_ONLY ||
       from->durability < EVERLEAF_ANY || from->durability > EVERLEAF_STRICT) {
     return std::unexpected(everleaf::Error{Code::bad_argument, "there is no such mode"});
@@ -148,6 +222,7 @@ everleaf::Result<everleaf::StoreOptions> options_of(const everleaf_options* from
     options.pool.domain = kDomains[static_cast<std::size_t>(from->domain) - 1];
   }
   options.pool.emulate = from->emulate != 0;
+  options.pool.huge_pages = from->huge_pages != 0;
   if (from->private_bytes != EVERLEAF_PRIVATE_DEFAULT) {
     options.pool.private_bytes = from->private_bytes;
   }
@@ -199,6 +274,12 @@ int move(everleaf_cursor* cursor, Move go) {
 
 extern "C" {
 
+const char* everleaf_version(int* major, int* minor, int* patch) {
+  if (major != nullptr) *major = EVERLEAF_VERSION_MAJOR;
+  if (minor != nullptr) *minor = EVERLEAF_VERSION_MINOR;
+  if (patch != nullptr) *patch = EVERLEAF_VERSION_PATCH;
+  return EVERLEAF_VERSION;
+}
 const char* everleaf_strerror(int code) {
   if (code == EVERLEAF_BUFFER_TOO_SMALL) return "buffer too small";
   if (code == EVERLEAF_BAD_CALL) return "bad call";
@@ -214,19 +295,12 @@ const char* everleaf_message(void) {
   return message.data();
 }
 
-void everleaf_default_options(everleaf_options* options) {
-  if (options == nullptr) return;
-  const everleaf::PoolOptions defaults;
-  *options = {EVERLEAF_OPEN_OR_CREATE,
-              EVERLEAF_ANY,
-              static_cast<std::uint64_t>(defaults.epoch_length.count()),
-              defaults.max_bytes,
-              EVERLEAF_DOMAIN_DETECTED,
-              defaults.emulate ? 1 : 0,
-              EVERLEAF_PRIVATE_DEFAULT};
+int everleaf_fill_options(everleaf_options* options) {
+  return is_sized(options) ? give(default_options(), options) : EVERLEAF_BAD_CALL;
 }
 int everleaf_open(const char* path, const everleaf_options* options, everleaf_store** store) {
   if (path == nullptr || store == nullptr) return EVERLEAF_BAD_CALL;
+  if (options != nullptr && !is_sized(options)) return EVERLEAF_BAD_CALL;
   return guarded([&] {
     const auto with = options_of(options);
     return with ? hand_out(everleaf::Store::open(path, *with), store) : code_of(with.error());
@@ -234,6 +308,7 @@ int everleaf_open(const char* path, const everleaf_options* options, everleaf_st
 }
 int everleaf_open_in_memory(const everleaf_options* options, everleaf_store** store) {
   if (store == nullptr) return EVERLEAF_BAD_CALL;
+  if (options != nullptr && !is_sized(options)) return EVERLEAF_BAD_CALL;
   return guarded([&] {
     const auto with = options_of(options);
     return with ? hand_out(everleaf::Store::anonymous(*with), store) : code_of(with.error());
@@ -277,36 +352,65 @@ int everleaf_check(everleaf_store* store, void (*problem)(void* context, const c
   });
 }
 int everleaf_get_info(everleaf_store* store, everleaf_info* info) {
-  if (store == nullptr || info == nullptr) return EVERLEAF_BAD_CALL;
+  if (store == nullptr || !is_sized(info)) return EVERLEAF_BAD_CALL;
   return guarded([&] {
     const auto found = store->store.info();
     if (!found) return code_of(found.error());
     const everleaf::PoolInfo& pool = found->pool;
-    *info = {
-        found->durability == everleaf::Durability::strict ? EVERLEAF_STRICT : EVERLEAF_BUFFERED,
-        static_cast<int>(pool.domain.domain) + 1,
-        pool.domain.emulated ? 1 : 0,
-        pool.read_only ? 1 : 0,
-        pool.clean ? 1 : 0,
-        pool.replayed,
-        pool.file_bytes,
-        pool.heap_bytes,
-        found->record_bytes,
-        found->records,
-        pool.open_ns + found->open_ns,
-        found->tables.size()};
-    return static_cast<int>(EVERLEAF_OK);
+    everleaf_info all{};
+    all.durability =
+        found->durability == everleaf::Durability::strict ? EVERLEAF_STRICT : EVERLEAF_BUFFERED;
+    all.domain = static_cast<int>(pool.domain.domain) + 1;
+    all.emulated = pool.domain.emulated ? 1 : 0;
+    all.read_only = pool.read_only ? 1 : 0;
+    all.clean = pool.clean ? 1 : 0;
+    all.replayed = pool.replayed;
+    all.file_bytes = pool.file_bytes;
+    all.heap_bytes = pool.heap_bytes;
+    all.record_bytes = found->record_bytes;
+    all.records = found->records;
+    all.open_ns = pool.open_ns + found->open_ns;
+    all.tables = found->tables.size();
+    all.format = pool.version;
+    all.header_damaged = pool.header_copy_damaged ? 1 : 0;
+    all.from_image = found->opened_from_image ? 1 : 0;
+    all.lost_blocks = pool.lost_blocks;
+    return give(all, info);
   });
 }
-int everleaf_repair(const char* from, const char* to,
-                    void (*problem)(void* context, const char* sentence), void* context,
+int everleaf_repair(const char* from, const char* to, const everleaf_repair_options* options,
                     int* sound) {
+  everleaf_repair_options all{};
   if (from == nullptr || to == nullptr) return EVERLEAF_BAD_CALL;
+  if (options != nullptr && !is_sized(options)) return EVERLEAF_BAD_CALL;
+  if (options != nullptr && !take(*options, all)) {
+    return code_of(Code::unknown_option, "the options have one of a newer version");
+  }
+  if (all.lost == nullptr && all.lost_count != 0) return EVERLEAF_BAD_CALL;
   return guarded([&] {
-    const auto report = everleaf::Store::repair(from, to);
+    everleaf::RepairOptions with;
+    for (std::size_t i = 0; i < all.lost_count; ++i) {
+      const everleaf_table_name& one = all.lost[i];
+      if (one.name == nullptr || !is_kind(one.keys)) return static_cast<int>(EVERLEAF_BAD_CALL);
+      with.tables.emplace_back(one.name, one.keys == EVERLEAF_KEYS_U64 ? everleaf::KeyType::u64
+                                                                       : everleaf::KeyType::bytes);
+    }
+    const auto report = everleaf::Store::repair(from, to, with);
     if (!report) return code_of(report.error());
-    tell(report->problems, problem, context);
-    for (const auto& table : report->tables) tell(table.problems, problem, context);
+    tell(report->problems, all.problem, all.context);
+    for (const auto& table : report->tables) {
+      tell(table.problems, all.problem, all.context);
+      const everleaf_repaired one{sizeof one,
+                                  table.name.c_str(),
+                                  table.spec.c_str(),
+                                  kind_of(table.key_type),
+                                  0,
+                                  table.read,
+                                  table.damaged_values,
+                                  table.found,
+                                  table.unclear};
+      if (all.table != nullptr) all.table(all.context, &one);
+    }
     if (sound != nullptr) *sound = report->sound() ? 1 : 0;
     return static_cast<int>(EVERLEAF_OK);
   });
@@ -315,7 +419,7 @@ int everleaf_repair(const char* from, const char* to,
 int everleaf_table_open(everleaf_store* store, const char* name, int keys, const char* tree,
                         everleaf_table** table) {
   if (store == nullptr || name == nullptr || table == nullptr) return EVERLEAF_BAD_CALL;
-  if (keys != EVERLEAF_KEYS_BYTES && keys != EVERLEAF_KEYS_U64) return EVERLEAF_BAD_CALL;
+  if (!is_kind(keys)) return EVERLEAF_BAD_CALL;
   return guarded([&] {
     return keys == EVERLEAF_KEYS_U64 ? open_table<std::uint64_t>(store->store, name, tree, table)
                                      : open_table<Bytes>(store->store, name, tree, table);
@@ -328,6 +432,32 @@ int everleaf_table_drop(everleaf_store* store, const char* name) {
   if (store == nullptr || name == nullptr) return EVERLEAF_BAD_CALL;
   return guarded([&] { return code_of(store->store.drop_table(name)); });
 }
+int everleaf_table_describe(everleaf_table* table, const char** name, int* keys,
+                            const char** tree) {
+  if (table == nullptr) return EVERLEAF_BAD_CALL;
+  std::visit(
+      [&]<class K>(const Table<K>& t) {
+        if (name != nullptr) *name = t.name().c_str();
+        if (keys != nullptr) {
+          *keys = std::same_as<K, Bytes> ? EVERLEAF_KEYS_BYTES : EVERLEAF_KEYS_U64;
+        }
+        if (tree != nullptr) *tree = t.spec().c_str();
+      },
+      table->any);
+  return EVERLEAF_OK;
+}
+int everleaf_table_stats(everleaf_table* table, everleaf_stats* stats) {
+  if (table == nullptr || !is_sized(stats)) return EVERLEAF_BAD_CALL;
+  return guarded([&] {
+    everleaf::TableStats found;
+    const Outcome outcome = std::visit([&](const auto& t) { return t.stats(found); }, table->any);
+    if (outcome != Outcome::done) return code_of(outcome);
+    const everleaf::Stats& tree = found.tree;
+    return give(everleaf_stats{0, tree.keys, found.value_bytes, tree.height, tree.inner_nodes,
+                               tree.leaf_nodes, tree.pool_bytes, tree.dram_bytes},
+                stats);
+  });
+}
 int everleaf_tables(everleaf_store* store,
                     void (*visit)(void* context, const char* name, int keys, const char* tree),
                     void* context) {
@@ -336,9 +466,7 @@ int everleaf_tables(everleaf_store* store,
     const auto all = store->store.tables();
     if (!all) return code_of(all.error());
     for (const auto& one : *all) {
-      visit(context, one.name.c_str(),
-            one.key_type == everleaf::KeyType::u64 ? EVERLEAF_KEYS_U64 : EVERLEAF_KEYS_BYTES,
-            one.spec.c_str());
+      visit(context, one.name.c_str(), kind_of(one.key_type), one.spec.c_str());
     }
     return static_cast<int>(EVERLEAF_OK);
   });
@@ -364,6 +492,9 @@ int everleaf_erase(everleaf_table* table, everleaf_key key) {
 }
 int everleaf_compare_and_set(everleaf_table* table, everleaf_key key, const void* expected,
                              size_t expected_size, const void* desired, size_t desired_size) {
+  if (!is_value(expected, expected_size) || !is_value(desired, desired_size)) {
+    return EVERLEAF_BAD_CALL;
+  }
   const auto value = [](const void* data, std::size_t size) {
     return data == nullptr ? std::nullopt : std::optional(bytes_of(data, size));
   };
@@ -390,15 +521,34 @@ int everleaf_get_copy(everleaf_table* table, everleaf_key key, void** value, siz
   return with_key(table, key, [&](auto& t, auto k) {
     const everleaf::View view = t.get_view(k);
     if (!view) return code_of(view.outcome());
-    *size = (*view).size();
-    *value = std::malloc(std::max<std::size_t>(*size, 1));
-    if (*value == nullptr) return static_cast<int>(EVERLEAF_OUT_OF_SPACE);
-    if (*size != 0) std::memcpy(*value, (*view).data(), *size);
+    const Bytes bytes = *view;
+    void* const copy = std::malloc(std::max<std::size_t>(bytes.size(), 1));
+    if (copy == nullptr) return static_cast<int>(EVERLEAF_OUT_OF_SPACE);
+    if (!bytes.empty()) std::memcpy(copy, bytes.data(), bytes.size());
+    *value = copy;
+    *size = bytes.size();
     return static_cast<int>(EVERLEAF_OK);
   });
 }
 void everleaf_free(void* value) {
   std::free(value);
+}
+int everleaf_view_open(everleaf_table* table, everleaf_key key, const void** value, size_t* size,
+                       everleaf_view** view) {
+  if (value == nullptr || size == nullptr || view == nullptr) return EVERLEAF_BAD_CALL;
+  return with_key(table, key, [&](auto& t, auto k) {
+    std::unique_ptr<everleaf_view> opened(
+        new everleaf_view{table->any, std::this_thread::get_id(), t.get_view(k)});
+    if (!opened->view) return code_of(opened->view.outcome());
+    *value = (*opened->view).data();
+    *size = (*opened->view).size();
+    *view = opened.release();
+    return static_cast<int>(EVERLEAF_OK);
+  });
+}
+int everleaf_view_close(everleaf_view* view) {
+  if (view != nullptr && view->opener != std::this_thread::get_id()) return EVERLEAF_BAD_CALL;
+  return release(view);
 }
 int everleaf_contains(everleaf_table* table, everleaf_key key) {
   return with_key(table, key, [](auto& t, auto k) { return t.contains(k) ? 1 : 0; }) == 1 ? 1 : 0;
@@ -508,6 +658,9 @@ int everleaf_batch_erase(everleaf_batch* batch, everleaf_table* table, everleaf_
 }
 void everleaf_batch_clear(everleaf_batch* batch) {
   if (batch != nullptr) batch->batch.clear();
+}
+size_t everleaf_batch_count(const everleaf_batch* batch) {
+  return batch == nullptr ? 0 : batch->batch.size();
 }
 int everleaf_apply(everleaf_store* store, everleaf_batch* batch) {
   if (store == nullptr || batch == nullptr) return EVERLEAF_BAD_CALL;

@@ -387,15 +387,27 @@ const std::string& Table<K>::name() const noexcept {
 }
 
 template <class K>
-TableStats Table<K>::stats() const {
+const std::string& Table<K>::spec() const noexcept {
+  return table_->info.spec;
+}
+
+template <class K>
+Outcome Table<K>::stats(TableStats& stats) const {
+  stats = {table_->info.name, table_->info.spec, table_->info.key_type, {}, 0};
   const alloc::Grace::Pin pin(state_->grace());
-  TableStats stats{table_->info.name, table_->info.spec, table_->info.key_type, {}, 0};
-  if (!pin.ok() || table_->dropped.load(std::memory_order_seq_cst)) return stats;
+  if (!pin.ok()) return Outcome::too_many_threads;
+  if (table_->dropped.load(std::memory_order_seq_cst)) return Outcome::dropped;
   stats.tree = table_->tree().stats();
-  (void)table_->for_each_word([&stats](store::Word word) {
+  return table_->for_each_word([&stats](store::Word word) {
     stats.value_bytes += store::Record::of(word).length;
     return true;
   });
+}
+
+template <class K>
+TableStats Table<K>::stats() const {
+  TableStats stats;
+  (void)this->stats(stats);
   return stats;
 }
 

@@ -1,6 +1,7 @@
 /* everleaf.h, call by call, in C. */
 #include <everleaf/everleaf.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,9 @@ static void writes_and_reads(everleaf_table* table) {
   CHECK(everleaf_compare_and_set(table, key("a"), "one", 3, "no", 2) == EVERLEAF_DIFFERS);
   CHECK(everleaf_compare_and_set(table, key("a"), "two", 3, "three", 5) == EVERLEAF_OK);
   CHECK(everleaf_compare_and_set(table, key("c"), NULL, 0, "", 0) == EVERLEAF_OK);
+  CHECK(everleaf_compare_and_set(table, key("a"), "three", 5, NULL, 2) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_compare_and_set(table, key("a"), NULL, 5, "x", 1) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_get(table, key("a"), NULL, 0, &size) == EVERLEAF_BUFFER_TOO_SMALL && size == 5);
   expect(table, "a", "three");
   expect(table, "c", "");
   CHECK(everleaf_contains(table, key("c")) == 1 && everleaf_contains(table, key("d")) == 0);
@@ -127,7 +131,7 @@ static void durability(const char* path) {
   everleaf_options options;
   everleaf_store* store = NULL;
   everleaf_table* table = NULL;
-  everleaf_info info;
+  everleaf_info info = {.size = sizeof info};
   uint64_t now = 0;
   uint64_t durable = 0;
   remove(path);
@@ -151,9 +155,190 @@ static void durability(const char* path) {
   CHECK(info.durability == EVERLEAF_BUFFERED && info.domain == EVERLEAF_DOMAIN_DISK);
   CHECK(info.clean != 0 && info.read_only == 0 && info.tables == 1 && info.records == 1);
   CHECK(info.heap_bytes > 0 && info.heap_bytes <= info.file_bytes);
+  CHECK(info.format > 0 && info.lost_blocks == 0 && info.header_damaged == 0);
   CHECK(everleaf_get_info(store, NULL) == EVERLEAF_BAD_CALL);
   everleaf_table_close(table);
   CHECK(everleaf_close(store) == EVERLEAF_OK);
+}
+
+static void versions(void) {
+  char text[64];
+  int parts[3] = {-1, -1, -1};
+  const char* const version = everleaf_version(&parts[0], &parts[1], &parts[2]);
+  CHECK(strcmp(version, EVERLEAF_VERSION) == 0);
+  CHECK(parts[0] == EVERLEAF_VERSION_MAJOR && parts[1] == EVERLEAF_VERSION_MINOR);
+  CHECK(parts[2] == EVERLEAF_VERSION_PATCH);
+  snprintf(text, sizeof text, "%d.%d.%d", parts[0], parts[1], parts[2]);
+  CHECK(strcmp(everleaf_version(NULL, NULL, NULL), text) == 0);
+}
+
+/* A struct of the program's header, which may be shorter or longer than the library's: it has just
+ * this memory, so that the sanitizer sees what is beyond. */
+static void* sized(size_t size) {
+  unsigned char* const memory = malloc(size);
+  CHECK(memory != NULL);
+  memset(memory, 0xa5, size);
+  memcpy(memory, &size, size < sizeof size ? size : sizeof size);
+  return memory;
+}
+/* Its bytes from `from` on are what `sized` left (0xa5), or 0. */
+static void all_are(const void* memory, size_t from, size_t to, unsigned char byte) {
+  for (; from < to; ++from) CHECK(((const unsigned char*)memory)[from] == byte);
+}
+
+static void options_of_other_headers(void) {
+  const size_t first = offsetof(everleaf_options, domain);
+  const size_t longer = sizeof(everleaf_options) + 24;
+  everleaf_store* store = NULL;
+  everleaf_options* options = sized(first);
+  CHECK(everleaf_fill_options(options) == EVERLEAF_OK);
+  CHECK(options->size == first && options->epoch_ns == 50000000);
+  options->durability = EVERLEAF_STRICT;
+  CHECK(everleaf_open_in_memory(options, &store) == EVERLEAF_OK);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+  free(options);
+  /* More memory than it says: what lies behind is not of the options. */
+  options = sized(sizeof *options);
+  options->size = first;
+  CHECK(everleaf_fill_options(options) == EVERLEAF_OK);
+  all_are(options, first, sizeof *options, 0xa5);
+  CHECK(everleaf_open_in_memory(options, &store) == EVERLEAF_OK);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+  options->size = first - 1;
+  CHECK(everleaf_fill_options(options) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_open_in_memory(options, &store) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_open("never", options, &store) == EVERLEAF_BAD_CALL);
+  options->size = (size_t)-1;
+  CHECK(everleaf_fill_options(options) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_open_in_memory(options, &store) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_fill_options(NULL) == EVERLEAF_BAD_CALL);
+  everleaf_default_options(NULL);
+  everleaf_default_options(options);
+  CHECK(options->size == sizeof *options && options->huge_pages == 1);
+  options->huge_pages = 0;
+  CHECK(everleaf_open_in_memory(options, &store) == EVERLEAF_OK);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+  options->reserved = 1;
+  CHECK(everleaf_open_in_memory(options, &store) == EVERLEAF_UNKNOWN_OPTION);
+  free(options);
+  options = sized(longer);
+  CHECK(everleaf_fill_options(options) == EVERLEAF_OK);
+  CHECK(options->size == longer);
+  all_are(options, sizeof *options, longer, 0);
+  CHECK(everleaf_open_in_memory(options, &store) == EVERLEAF_OK);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+  ((char*)options)[longer - 1] = 1;
+  CHECK(everleaf_open_in_memory(options, &store) == EVERLEAF_UNKNOWN_OPTION);
+  CHECK(strlen(everleaf_message()) > 10);
+  free(options);
+}
+
+static void figures_of_other_headers(everleaf_store* store) {
+  const size_t first = offsetof(everleaf_info, lost_blocks);
+  const size_t longer = sizeof(everleaf_info) + 24;
+  everleaf_info* info = sized(first);
+  CHECK(everleaf_get_info(store, info) == EVERLEAF_OK);
+  CHECK(info->size == first && info->tables == 2);
+  free(info);
+  info = sized(sizeof *info);
+  info->size = first;
+  CHECK(everleaf_get_info(store, info) == EVERLEAF_OK);
+  all_are(info, first, sizeof *info, 0xa5);
+  info->size = first - 1;
+  CHECK(everleaf_get_info(store, info) == EVERLEAF_BAD_CALL);
+  info->size = (size_t)-1;
+  CHECK(everleaf_get_info(store, info) == EVERLEAF_BAD_CALL);
+  free(info);
+  info = sized(longer);
+  CHECK(everleaf_get_info(store, info) == EVERLEAF_OK);
+  CHECK(info->size == longer && info->tables == 2 && info->format > 0);
+  all_are(info, sizeof *info, longer, 0);
+  free(info);
+}
+
+/* Of a table with a hundred numbers, whose values have eight bytes each. */
+static void descriptions(everleaf_store* store, everleaf_table* numbers) {
+  const size_t longer = sizeof(everleaf_stats) + 8;
+  everleaf_stats* stats = sized(longer);
+  everleaf_table* table = NULL;
+  const char* name = NULL;
+  const char* tree = NULL;
+  int keys = -1;
+  CHECK(everleaf_table_stats(numbers, stats) == EVERLEAF_OK);
+  CHECK(stats->size == longer && stats->keys == 100 && stats->value_bytes == 800);
+  CHECK(stats->leaf_nodes > 0 && stats->tree_bytes > 1600);
+  all_are(stats, sizeof *stats, longer, 0);
+  stats->size = sizeof *stats - 1;
+  CHECK(everleaf_table_stats(numbers, stats) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_table_stats(numbers, NULL) == EVERLEAF_BAD_CALL);
+  stats->size = sizeof *stats;
+  CHECK(everleaf_table_stats(NULL, stats) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_table_describe(numbers, &name, &keys, &tree) == EVERLEAF_OK);
+  CHECK(strcmp(name, "n") == 0 && keys == EVERLEAF_KEYS_U64 && strncmp(tree, "bdtree", 6) == 0);
+  CHECK(everleaf_table_describe(NULL, &name, NULL, NULL) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_table_open(store, "gone", EVERLEAF_KEYS_BYTES, NULL, &table) == EVERLEAF_OK);
+  CHECK(everleaf_table_drop(store, "gone") == EVERLEAF_OK);
+  CHECK(everleaf_table_describe(table, &name, &keys, NULL) == EVERLEAF_OK);
+  CHECK(strcmp(name, "gone") == 0 && keys == EVERLEAF_KEYS_BYTES);
+  stats->keys = 4711;
+  CHECK(everleaf_table_stats(table, stats) == EVERLEAF_DROPPED && stats->keys == 4711);
+  CHECK(everleaf_table_describe(table, NULL, NULL, NULL) == EVERLEAF_OK);
+  everleaf_table_close(table);
+  free(stats);
+}
+
+static void* close_view(void* view) {
+  static int code;
+  code = everleaf_view_close(view);
+  return &code;
+}
+
+/* A value stays where it lies, though its key is written and erased, the table dropped, and every
+ * other handle closed. */
+static void views(void) {
+  everleaf_store* store = NULL;
+  everleaf_table* table = NULL;
+  everleaf_view* view = NULL;
+  everleaf_view* empty = NULL;
+  const void* value = NULL;
+  void* code = NULL;
+  char* large = malloc(100000);
+  size_t size = 0;
+  pthread_t other;
+  CHECK(large != NULL);
+  memset(large, 'a', 100000);
+  CHECK(everleaf_open_in_memory(NULL, &store) == EVERLEAF_OK);
+  CHECK(everleaf_table_open(store, "v", EVERLEAF_KEYS_BYTES, NULL, &table) == EVERLEAF_OK);
+  CHECK(everleaf_put(table, key("k"), large, 100000) == EVERLEAF_OK);
+  CHECK(everleaf_put(table, key("e"), NULL, 0) == EVERLEAF_OK);
+  CHECK(everleaf_view_open(table, key("none"), &value, &size, &view) == EVERLEAF_ABSENT);
+  CHECK(value == NULL && view == NULL);
+  CHECK(everleaf_view_open(table, everleaf_key_u64(1), &value, &size, &view) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_view_open(NULL, key("k"), &value, &size, &view) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_view_open(table, key("k"), NULL, &size, &view) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_view_open(table, key("k"), &value, NULL, &view) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_view_open(table, key("k"), &value, &size, NULL) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_view_open(table, key("e"), &value, &size, &empty) == EVERLEAF_OK && size == 0);
+  CHECK(everleaf_view_open(table, key("k"), &value, &size, &view) == EVERLEAF_OK);
+  CHECK(everleaf_view_close(empty) == EVERLEAF_OK);
+  memset(large, 'b', 100000);
+  for (int n = 0; n < 50; ++n) {
+    CHECK(everleaf_put(table, key("k"), large, 100000) == EVERLEAF_OK);
+    CHECK(everleaf_erase(table, key("k")) == EVERLEAF_OK);
+    CHECK(everleaf_sync(store) == EVERLEAF_OK);
+  }
+  CHECK(everleaf_table_drop(store, "v") == EVERLEAF_OK);
+  CHECK(everleaf_view_open(table, key("k"), &value, &size, &empty) == EVERLEAF_DROPPED);
+  CHECK(everleaf_table_close(table) == EVERLEAF_OK);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+  CHECK(size == 100000);
+  all_are(value, 0, size, 'a');
+  CHECK(pthread_create(&other, NULL, close_view, view) == 0);
+  CHECK(pthread_join(other, &code) == 0 && *(int*)code == EVERLEAF_BAD_CALL);
+  all_are(value, 0, size, 'a');
+  CHECK(everleaf_view_close(view) == EVERLEAF_OK);
+  CHECK(everleaf_view_close(NULL) == EVERLEAF_OK);
+  free(large);
 }
 
 static void count_problems(void* context, const char* sentence) {
@@ -161,36 +346,121 @@ static void count_problems(void* context, const char* sentence) {
   ++*(int*)context;
 }
 
-/* A value of the store that durability() left loses a byte; the rest is copied. */
-static void repairs(const char* path, const char* copy) {
-  static char bytes[64 << 20];
+static void count_tables(void* context, const char* name, int keys, const char* tree) {
+  CHECK(strlen(name) == 1 && tree != NULL);
+  *(int*)context += keys == EVERLEAF_KEYS_U64 ? 100 : 1;
+}
+
+/* Replaces what begins like this in the file by as many bytes. */
+static void overwrite(const char* path, const char* old, const char* bytes, size_t size) {
+  static char content[64 << 20];
+  FILE* const file = fopen(path, "r+b");
+  size_t all = 0;
+  size_t at = 0;
+  CHECK(file != NULL);
+  all = fread(content, 1, sizeof content, file);
+  while (at + strlen(old) <= all && memcmp(content + at, old, strlen(old)) != 0) ++at;
+  CHECK(at + strlen(old) <= all);
+  CHECK(fseek(file, (long)at, SEEK_SET) == 0 && fwrite(bytes, 1, size, file) == size);
+  CHECK(fclose(file) == 0);
+}
+
+/* What repair says; the texts do not outlive its callbacks. */
+typedef struct Told {
+  int problems;
+  int tables;
+  everleaf_repaired last;
+  char name[16];
+} Told;
+static void note_problem(void* context, const char* sentence) {
+  count_problems(&((Told*)context)->problems, sentence);
+}
+static void note_table(void* context, const everleaf_repaired* table) {
+  Told* const told = context;
+  CHECK(table->size == sizeof *table && strncmp(table->tree, "bdtree", 6) == 0);
+  CHECK(strlen(table->name) < sizeof told->name);
+  ++told->tables;
+  told->last = *table;
+  strcpy(told->name, table->name);
+}
+
+static void refuses_repair(const char* path, const char* copy) {
+  everleaf_table_name lost = {"l", 2};
+  everleaf_repair_options options = {.size = sizeof options, .lost_count = 1};
+  CHECK(everleaf_repair("/nowhere/at/all", copy, NULL, NULL) == EVERLEAF_NOT_FOUND);
+  CHECK(everleaf_repair(NULL, copy, NULL, NULL) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_repair(path, NULL, NULL, NULL) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_repair(path, copy, &options, NULL) == EVERLEAF_BAD_CALL);
+  options.lost = &lost;
+  CHECK(everleaf_repair(path, copy, &options, NULL) == EVERLEAF_BAD_CALL);
+  lost.keys = EVERLEAF_KEYS_U64;
+  lost.name = NULL;
+  CHECK(everleaf_repair(path, copy, &options, NULL) == EVERLEAF_BAD_CALL);
+  options.lost_count = 0;
+  options.size = sizeof options - 1;
+  CHECK(everleaf_repair(path, copy, &options, NULL) == EVERLEAF_BAD_CALL);
+}
+
+/* A table whose directory entry has lost its name is found again where it is named. */
+static void repairs_lost_table(const char* path, const char* copy) {
+  const everleaf_table_name lost = {"ledger", EVERLEAF_KEYS_U64};
+  everleaf_repair_options options = {.size = sizeof options, .lost = &lost, .lost_count = 1};
+  Told told = {0};
   everleaf_store* store = NULL;
   everleaf_table* table = NULL;
-  FILE* file = NULL;
-  size_t size = 0;
-  size_t at = 0;
-  int problems = 0;
+  int sound = 1;
+  remove(path);
+  remove(copy);
+  CHECK(everleaf_open(path, NULL, &store) == EVERLEAF_OK);
+  CHECK(everleaf_table_open(store, "ledger", EVERLEAF_KEYS_U64, NULL, &table) == EVERLEAF_OK);
+  for (uint64_t n = 1; n <= 20; ++n) {
+    CHECK(everleaf_put(table, everleaf_key_u64(n), "booked", 6) == EVERLEAF_OK);
+  }
+  everleaf_table_close(table);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+  overwrite(path, "ledger", "\0\0\0\0\0\0", 6);
+  CHECK(everleaf_repair(path, copy, NULL, &sound) == EVERLEAF_OK && sound == 0);
+  CHECK(everleaf_open(copy, NULL, &store) == EVERLEAF_OK);
+  CHECK(everleaf_tables(store, count_tables, &told.tables) == EVERLEAF_OK && told.tables == 0);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+  remove(copy);
+  options.table = note_table;
+  options.context = &told;
+  CHECK(everleaf_repair(path, copy, &options, &sound) == EVERLEAF_OK);
+  CHECK(sound == 0 && told.tables == 1 && strcmp(told.name, "ledger") == 0);
+  CHECK(told.last.keys == EVERLEAF_KEYS_U64 && told.last.read == 0 && told.last.found == 20);
+  CHECK(told.last.damaged_values == 0 && told.last.unclear == 0);
+  CHECK(everleaf_open(copy, NULL, &store) == EVERLEAF_OK);
+  CHECK(everleaf_table_open(store, "ledger", EVERLEAF_KEYS_U64, NULL, &table) == EVERLEAF_OK);
+  CHECK(count(table) == 20);
+  everleaf_table_close(table);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+}
+
+/* A value of the store that durability() left loses a byte; the rest is copied. */
+static void repairs(const char* path, const char* copy) {
+  everleaf_store* store = NULL;
+  everleaf_table* table = NULL;
+  Told told = {0};
+  everleaf_repair_options options = {
+      .size = sizeof options, .problem = note_problem, .table = note_table, .context = &told};
   int sound = 0;
   remove(copy);
-  CHECK(everleaf_repair(path, copy, count_problems, &problems, &sound) == EVERLEAF_OK);
-  CHECK(sound == 1 && problems == 0);
-  CHECK(everleaf_repair(path, copy, NULL, NULL, NULL) == EVERLEAF_ALREADY_THERE);
+  CHECK(everleaf_repair(path, copy, &options, &sound) == EVERLEAF_OK);
+  CHECK(sound == 1 && told.problems == 0 && told.tables == 1 && told.last.read == 1);
+  CHECK(everleaf_repair(path, copy, NULL, NULL) == EVERLEAF_ALREADY_THERE);
   CHECK(everleaf_open(path, NULL, &store) == EVERLEAF_OK);
   CHECK(everleaf_table_open(store, "t", EVERLEAF_KEYS_BYTES, NULL, &table) == EVERLEAF_OK);
   CHECK(everleaf_put(table, key("b"), "a value to be found again", 25) == EVERLEAF_OK);
   everleaf_table_close(table);
   CHECK(everleaf_close(store) == EVERLEAF_OK);
-  file = fopen(path, "r+b");
-  CHECK(file != NULL);
-  size = fread(bytes, 1, sizeof bytes, file);
-  for (at = 0; at + 25 <= size && memcmp(bytes + at, "a value to be found again", 25) != 0; ++at) {
-  }
-  CHECK(at + 25 <= size);
-  CHECK(fseek(file, (long)at, SEEK_SET) == 0 && fwrite("X", 1, 1, file) == 1);
-  CHECK(fclose(file) == 0);
+  overwrite(path, "a value to be found again", "X", 1);
   remove(copy);
-  CHECK(everleaf_repair(path, copy, count_problems, &problems, &sound) == EVERLEAF_OK);
-  CHECK(sound == 0 && problems > 0);
+  told.tables = 0;
+  CHECK(everleaf_repair(path, copy, &options, &sound) == EVERLEAF_OK);
+  CHECK(sound == 0 && told.problems > 0 && told.tables == 1 && strcmp(told.name, "t") == 0);
+  CHECK(told.last.keys == EVERLEAF_KEYS_BYTES && told.last.read == 1);
+  CHECK(told.last.damaged_values == 1 && told.last.found == 0 && told.last.unclear == 0);
   CHECK(everleaf_open(copy, NULL, &store) == EVERLEAF_OK);
   CHECK(everleaf_table_open(store, "t", EVERLEAF_KEYS_BYTES, NULL, &table) == EVERLEAF_OK);
   expect(table, "a", "one");
@@ -198,13 +468,8 @@ static void repairs(const char* path, const char* copy) {
   everleaf_table_close(table);
   CHECK(everleaf_close(store) == EVERLEAF_OK);
   remove(copy);
-  CHECK(everleaf_repair("/nowhere/at/all", copy, NULL, NULL, NULL) == EVERLEAF_NOT_FOUND);
-  CHECK(everleaf_repair(NULL, copy, NULL, NULL, NULL) == EVERLEAF_BAD_CALL);
-}
-
-static void count_tables(void* context, const char* name, int keys, const char* tree) {
-  CHECK(strlen(name) == 1 && tree != NULL);
-  *(int*)context += keys == EVERLEAF_KEYS_U64 ? 100 : 1;
+  refuses_repair(path, copy);
+  repairs_lost_table(path, copy);
 }
 
 static void no_problem(void* context, const char* sentence) {
@@ -240,16 +505,23 @@ int main(int argc, char** argv) {
   CHECK(everleaf_table_open(store, "n", 7, NULL, &numbers) == EVERLEAF_BAD_CALL);
   writes_and_reads(table);
   cursors(numbers);
+  descriptions(store, numbers);
+  figures_of_other_headers(store);
   prefixes(table, numbers);
 
   CHECK(everleaf_batch_create(&batch) == EVERLEAF_OK);
+  CHECK(everleaf_batch_count(batch) == 0 && everleaf_batch_count(NULL) == 0);
   CHECK(everleaf_batch_put(batch, table, key("x"), "1", 1) == EVERLEAF_OK);
   CHECK(everleaf_batch_put(batch, numbers, everleaf_key_u64(1000), "2", 1) == EVERLEAF_OK);
   CHECK(everleaf_batch_erase(batch, table, key("a")) == EVERLEAF_OK);
+  CHECK(everleaf_batch_put(batch, table, everleaf_key_u64(1), "2", 1) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_batch_count(batch) == 3);
   CHECK(everleaf_apply(store, batch) == EVERLEAF_OK);
+  CHECK(everleaf_batch_count(batch) == 3);
   expect(table, "x", "1");
   CHECK(everleaf_contains(table, key("a")) == 0);
   everleaf_batch_clear(batch);
+  CHECK(everleaf_batch_count(batch) == 0);
   CHECK(everleaf_apply(store, batch) == EVERLEAF_OK);
   everleaf_batch_release(batch);
 
@@ -279,6 +551,9 @@ int main(int argc, char** argv) {
   CHECK(everleaf_open_in_memory(&options, &store) == EVERLEAF_OK);
   CHECK(everleaf_close(store) == EVERLEAF_OK);
   CHECK(everleaf_close(NULL) == EVERLEAF_OK);
+  versions();
+  options_of_other_headers();
+  views();
   durability(argv[1]);
   repairs(argv[1], argv[2]);
   return 0;
