@@ -155,10 +155,13 @@ typedef struct everleaf_info {
   uint32_t replayed; /* redo records that opening applied */
   uint64_t file_bytes;
   uint64_t heap_bytes;   /* of it handed out so far */
-  uint64_t record_bytes; /* memory for values */
+  uint64_t record_bytes; /* memory for values, all of it */
   uint64_t records;      /* in it, those that wait to be free included */
   uint64_t open_ns;      /* what opening took, recovery included */
   uint64_t tables;
+  uint64_t record_bytes_used; /* of record_bytes; the rest is free for values of any table */
+  uint64_t records_waiting;   /* of records: free with their epoch, when no reader is left */
+  uint64_t problems; /* tables that are damaged; `tables` may lack them, everleaf_check() tells */
   uint64_t lost_blocks; /* freed while memory was out; used again after the next open */
   uint32_t format;      /* version of the file's format */
   int header_damaged;   /* not 0: one of the two copies of the file's header */

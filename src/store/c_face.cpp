@@ -142,7 +142,7 @@ constexpr std::size_t kShortest = 0;
 template <>
 constexpr std::size_t kShortest<everleaf_options> = offsetof(everleaf_options, domain);
 template <>
-constexpr std::size_t kShortest<everleaf_info> = offsetof(everleaf_info, lost_blocks);
+constexpr std::size_t kShortest<everleaf_info> = offsetof(everleaf_info, record_bytes_used);
 template <>
 constexpr std::size_t kShortest<everleaf_stats> = offsetof(everleaf_stats, dram_bytes) + 8;
 template <>
@@ -374,6 +374,9 @@ int everleaf_get_info(everleaf_store* store, everleaf_info* info) {
     all.format = pool.version;
     all.header_damaged = pool.header_copy_damaged ? 1 : 0;
     all.from_image = found->opened_from_image ? 1 : 0;
+    all.record_bytes_used = found->record_bytes_used;
+    all.records_waiting = found->records_waiting;
+    all.problems = found->problems.size();
     all.lost_blocks = pool.lost_blocks;
     return give(all, info);
   });

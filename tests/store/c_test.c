@@ -156,6 +156,14 @@ static void durability(const char* path) {
   CHECK(info.clean != 0 && info.read_only == 0 && info.tables == 1 && info.records == 1);
   CHECK(info.heap_bytes > 0 && info.heap_bytes <= info.file_bytes);
   CHECK(info.format > 0 && info.lost_blocks == 0 && info.header_damaged == 0);
+  CHECK(info.record_bytes_used >= 3 && info.record_bytes_used < info.record_bytes);
+  CHECK(info.records_waiting == 0 && info.problems == 0);
+  /* The old value waits for the epoch, which nobody ends meanwhile. */
+  durable = info.record_bytes_used;
+  CHECK(everleaf_put(table, key("a"), "one", 3) == EVERLEAF_OK);
+  CHECK(everleaf_get_info(store, &info) == EVERLEAF_OK);
+  CHECK(info.records == 2 && info.records_waiting == 1);
+  CHECK(info.record_bytes_used == 2 * durable);
   CHECK(everleaf_get_info(store, NULL) == EVERLEAF_BAD_CALL);
   everleaf_table_close(table);
   CHECK(everleaf_close(store) == EVERLEAF_OK);
@@ -234,7 +242,7 @@ static void options_of_other_headers(void) {
 }
 
 static void figures_of_other_headers(everleaf_store* store) {
-  const size_t first = offsetof(everleaf_info, lost_blocks);
+  const size_t first = offsetof(everleaf_info, record_bytes_used);
   const size_t longer = sizeof(everleaf_info) + 24;
   everleaf_info* info = sized(first);
   CHECK(everleaf_get_info(store, info) == EVERLEAF_OK);
@@ -401,6 +409,19 @@ static void refuses_repair(const char* path, const char* copy) {
   CHECK(everleaf_repair(path, copy, &options, NULL) == EVERLEAF_BAD_CALL);
 }
 
+/* The store without the name of its only table: as much of it as a reader may see. */
+static void shows_damaged(const char* path) {
+  everleaf_options options;
+  everleaf_info info = {.size = sizeof info};
+  everleaf_store* store = NULL;
+  everleaf_default_options(&options);
+  options.mode = EVERLEAF_OPEN_READ_ONLY;
+  CHECK(everleaf_open(path, &options, &store) == EVERLEAF_OK);
+  CHECK(everleaf_get_info(store, &info) == EVERLEAF_OK);
+  CHECK(info.read_only != 0 && info.tables == 0 && info.problems == 1);
+  CHECK(everleaf_close(store) == EVERLEAF_OK);
+}
+
 /* A table whose directory entry has lost its name is found again where it is named. */
 static void repairs_lost_table(const char* path, const char* copy) {
   const everleaf_table_name lost = {"ledger", EVERLEAF_KEYS_U64};
@@ -420,6 +441,7 @@ static void repairs_lost_table(const char* path, const char* copy) {
   CHECK(everleaf_close(store) == EVERLEAF_OK);
   overwrite(path, "ledger", "\0\0\0\0\0\0", 6);
   CHECK(everleaf_repair(path, copy, NULL, &sound) == EVERLEAF_OK && sound == 0);
+  shows_damaged(path);
   CHECK(everleaf_open(copy, NULL, &store) == EVERLEAF_OK);
   CHECK(everleaf_tables(store, count_tables, &told.tables) == EVERLEAF_OK && told.tables == 0);
   CHECK(everleaf_close(store) == EVERLEAF_OK);
@@ -478,13 +500,31 @@ static void no_problem(void* context, const char* sentence) {
   exit(1);
 }
 
+static void batches(everleaf_store* store, everleaf_table* table, everleaf_table* numbers) {
+  everleaf_batch* batch = NULL;
+  CHECK(everleaf_batch_create(&batch) == EVERLEAF_OK);
+  CHECK(everleaf_batch_count(batch) == 0 && everleaf_batch_count(NULL) == 0);
+  CHECK(everleaf_batch_put(batch, table, key("x"), "1", 1) == EVERLEAF_OK);
+  CHECK(everleaf_batch_put(batch, numbers, everleaf_key_u64(1000), "2", 1) == EVERLEAF_OK);
+  CHECK(everleaf_batch_erase(batch, table, key("a")) == EVERLEAF_OK);
+  CHECK(everleaf_batch_put(batch, table, everleaf_key_u64(1), "2", 1) == EVERLEAF_BAD_CALL);
+  CHECK(everleaf_batch_count(batch) == 3);
+  CHECK(everleaf_apply(store, batch) == EVERLEAF_OK);
+  CHECK(everleaf_batch_count(batch) == 3);
+  expect(table, "x", "1");
+  CHECK(everleaf_contains(table, key("a")) == 0);
+  everleaf_batch_clear(batch);
+  CHECK(everleaf_batch_count(batch) == 0);
+  CHECK(everleaf_apply(store, batch) == EVERLEAF_OK);
+  everleaf_batch_release(batch);
+}
+
 int main(int argc, char** argv) {
   everleaf_options options;
   everleaf_store* store = NULL;
   everleaf_store* second = NULL;
   everleaf_table* table = NULL;
   everleaf_table* numbers = NULL;
-  everleaf_batch* batch = NULL;
   uint64_t problems = 1;
   int tables = 0;
   CHECK(argc == 3);
@@ -508,22 +548,7 @@ int main(int argc, char** argv) {
   descriptions(store, numbers);
   figures_of_other_headers(store);
   prefixes(table, numbers);
-
-  CHECK(everleaf_batch_create(&batch) == EVERLEAF_OK);
-  CHECK(everleaf_batch_count(batch) == 0 && everleaf_batch_count(NULL) == 0);
-  CHECK(everleaf_batch_put(batch, table, key("x"), "1", 1) == EVERLEAF_OK);
-  CHECK(everleaf_batch_put(batch, numbers, everleaf_key_u64(1000), "2", 1) == EVERLEAF_OK);
-  CHECK(everleaf_batch_erase(batch, table, key("a")) == EVERLEAF_OK);
-  CHECK(everleaf_batch_put(batch, table, everleaf_key_u64(1), "2", 1) == EVERLEAF_BAD_CALL);
-  CHECK(everleaf_batch_count(batch) == 3);
-  CHECK(everleaf_apply(store, batch) == EVERLEAF_OK);
-  CHECK(everleaf_batch_count(batch) == 3);
-  expect(table, "x", "1");
-  CHECK(everleaf_contains(table, key("a")) == 0);
-  everleaf_batch_clear(batch);
-  CHECK(everleaf_batch_count(batch) == 0);
-  CHECK(everleaf_apply(store, batch) == EVERLEAF_OK);
-  everleaf_batch_release(batch);
+  batches(store, table, numbers);
 
   CHECK(everleaf_tables(store, count_tables, &tables) == EVERLEAF_OK && tables == 101);
   CHECK(everleaf_check(store, no_problem, NULL, &problems) == EVERLEAF_OK && problems == 0);
