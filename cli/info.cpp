@@ -195,8 +195,8 @@ void add_info(CLI::App& app, int& status) {
     const Contents contents = contents_of(std::move(pool), info.path);
     arguments->json ? print(to_json(info, epochs, contents)) : print_text(info, epochs, contents);
     if (!contents.problems.empty()) {
-      throw Failure(kExitNo, fmt::format("{} is damaged: {}", info.path,
-                                         fmt::join(contents.problems, "; ")));
+      throw Failure(
+          kExitNo, fmt::format("{} is damaged: {}", info.path, fmt::join(contents.problems, "; ")));
     }
     status = 0;
   });

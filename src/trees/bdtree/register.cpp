@@ -1,5 +1,7 @@
 #include "trees/bdtree/register.hpp"
 
+#include <cstring>
+
 #include "trees/bdtree/tree.hpp"
 #include "trees/factory.hpp"
 
@@ -22,13 +24,12 @@ Outcome create(const Context& context, const Options& options, KeyType, alloc::R
     return Outcome::corrupt;
   }
   const Offset first = epoch::Space::first_block(extent.block());
-  auto* const words = medium.at<Word>(root.block());
-  for (std::size_t i = 0; i < kRootBytes / sizeof(Word); ++i) medium.store(words + i, 0, 0);
+  std::memset(medium.at(root.block()), 0, kRootBytes);  // which nobody else knows
   medium.store(&medium.at<MetaLine>(root.block())->links, Leaf::make_links(first, 0));
   auto* const table = medium.at<epoch::Extent>(root.block() + kExtentsAt);
   medium.store(&table->at, extent.block());
   medium.store(&table->bytes, epoch::Space::kFirstExtentBytes);
-  medium.flush(words, kRootBytes);
+  medium.flush(medium.at(root.block()), kRootBytes);
   const Leaf leaf(medium.at(first), options.shape);
   for (std::size_t cell = 0; cell < options.shape.cells; ++cell) {
     MetaLine* const line = leaf.line(cell);

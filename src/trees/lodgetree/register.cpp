@@ -1,5 +1,7 @@
 #include "trees/lodgetree/register.hpp"
 
+#include <cstring>
+
 #include "trees/factory.hpp"
 #include "trees/lodgetree/tree.hpp"
 
@@ -25,11 +27,8 @@ Outcome create(const Context& context, const Options& options, KeyType, alloc::R
   }
   const Offset first = epoch::Space::first_block(extent.block());
   const Offset chunk = first + epoch::kChunkBytes;
-  const auto zero = [&](Offset at, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; i += sizeof(Word)) {
-      medium.store(medium.at<Word>(at + i), 0, 0);
-    }
-  };
+  // Nobody else knows these blocks.
+  const auto zero = [&](Offset at, std::size_t bytes) { std::memset(medium.at(at), 0, bytes); };
   zero(root.block(), kRootBytes);
   zero(first, options.shape.slots_at);
   zero(chunk, options.log);
