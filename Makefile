@@ -47,6 +47,7 @@ python: ## Build the Python package for build/venv, check its types, run its tes
 	@build/venv/bin/pip install --quiet --disable-pip-version-check '.[test]'
 	@build/venv/bin/mypy
 	@build/venv/bin/python -m pytest -q
+	@build/venv/bin/python tests/readme/readme_test.py python
 
 soak: ## The scenarios again and again, each time with new random numbers (SOAK_BUDGET=600)
 	@scripts/bootstrap build test

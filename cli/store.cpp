@@ -55,15 +55,18 @@ std::optional<KeyType> type_of(const Store& store, const std::string& name) {
   return std::nullopt;
 }
 
+KeyType type_or_fail(const Store& store, const StoreArguments& arguments) {
+  const auto type = type_of(store, arguments.table);
+  if (type) return *type;
+  throw Failure(kExitUsage, fmt::format("no table {} in {}; see everleaf info",
+                                        in_quotes(arguments.table), arguments.pool));
+}
+
 // Calls `f` with the table, which must be there.
 template <class F>
 void with_table(Store& store, const StoreArguments& arguments, F&& f) {
-  const auto type = type_of(store, arguments.table);
-  if (!type) {
-    throw Failure(kExitUsage, fmt::format("no table {} in {}; see everleaf info",
-                                          in_quotes(arguments.table), arguments.pool));
-  }
-  with_key_type(*type, [&]<class K>() { f(value_or_fail(store.table<K>(arguments.table, {}))); });
+  with_key_type(type_or_fail(store, arguments),
+                [&]<class K>() { f(value_or_fail(store.table<K>(arguments.table, {}))); });
 }
 
 // The same; it is made if it is not there.
@@ -215,6 +218,7 @@ int load(const StoreArguments& arguments) {
 
 int drop(const StoreArguments& arguments) {
   Store store = open_store(arguments, Mode::open);
+  static_cast<void>(type_or_fail(store, arguments));
   value_or_fail(store.drop_table(arguments.table));
   close(store);
   return 0;

@@ -182,7 +182,7 @@ std::string in_quotes(std::uint64_t key) {
 template <>
 std::uint64_t key_of_argument<std::uint64_t>(const std::string& text, bool /*escaped*/) {
   if (const auto key = parse_number(text)) return *key;
-  throw Failure(kExitUsage, fmt::format("key {} is not {}, and the index has u64 keys",
+  throw Failure(kExitUsage, fmt::format("key {} is not {}, as u64 keys are",
                                         in_quotes(text), kNumberRange));
 }
 

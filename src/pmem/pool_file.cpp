@@ -190,6 +190,7 @@ Result<std::unique_ptr<PoolFile>> PoolFile::create_unnamed(Unborn& unborn,
   pool->file_ = std::move(*file);
   if (auto locked = pool->file_.lock(true, path); !locked) return std::unexpected(locked.error());
   if (auto backed = allocate(pool->file_, 0, kMinPoolBytes); !backed) {
+    backed.error().message = "cannot create " + path.string() + ": " + backed.error().message;
     return std::unexpected(backed.error());
   }
   auto domain = choose(pool->file_.get(), options);
