@@ -182,8 +182,8 @@ std::string in_quotes(std::uint64_t key) {
 template <>
 std::uint64_t key_of_argument<std::uint64_t>(const std::string& text, bool /*escaped*/) {
   if (const auto key = parse_number(text)) return *key;
-  throw Failure(kExitUsage, fmt::format("key {} is not {}, as u64 keys are",
-                                        in_quotes(text), kNumberRange));
+  throw Failure(kExitUsage,
+                fmt::format("key {} is not {}, as u64 keys are", in_quotes(text), kNumberRange));
 }
 
 template <>
