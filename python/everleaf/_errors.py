@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 class Error(Exception):
@@ -11,6 +11,10 @@ class Error(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+    def __reduce__(self) -> "tuple[Any, ...]":
+        # From a process of a pool to the one that waits for it.
+        return type(self), (self.code, str(self))
 
 
 class CorruptError(Error):
@@ -41,6 +45,18 @@ class ExistsError(Error, FileExistsError):
     """A file that was to be made is there."""
 
 
+class OptionError(Error, ValueError):
+    """A name, a spec or an option that is none, or that does not fit what is there."""
+
+
+class AccessError(Error, PermissionError):
+    """The system refuses access to the file."""
+
+
+class DeviceError(Error, OSError):
+    """The system or the device failed; after a write-back that failed a store takes no more writes."""
+
+
 class ClosedError(Error, ValueError):
     """The store was closed, or the table dropped."""
 
@@ -63,6 +79,15 @@ _CLASSES: dict[str, type[Error]] = {
     "read-only": ReadOnlyError,
     "not found": MissingError,
     "exists": ExistsError,
+    "wrong tree": OptionError,
+    "wrong key type": OptionError,
+    "unknown tree": OptionError,
+    "unknown option": OptionError,
+    "bad option": OptionError,
+    "bad argument": OptionError,
+    "domain too strong": OptionError,
+    "permission": AccessError,
+    "I/O error": DeviceError,
     "closed": ClosedError,
     "dropped": ClosedError,
     "forked": ForkedError,

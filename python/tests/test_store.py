@@ -1,5 +1,6 @@
 """The package as its users see it."""
 
+import dataclasses
 import gc
 import json
 import os
@@ -10,16 +11,7 @@ import threading
 
 import everleaf
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sortedcontainers import SortedDict
-
-
-@pytest.fixture(params=["buffered", "strict"])
-def store(request, tmp_path):
-    with everleaf.open(tmp_path / "store", durability=request.param) as opened:
-        yield opened
 
 
 # --- Dictionaries ---
@@ -156,74 +148,6 @@ def test_iterators_live_with_writers(store):
         if key > 5000:
             break
     assert [k for k in seen if k < 2000] == list(range(0, 2000, 2))
-
-
-class Model(RuleBasedStateMachine):
-    """A table beside sortedcontainers, closed and opened in between."""
-
-    def __init__(self):
-        super().__init__()
-        Model.number += 1
-        self.path = f"{Model.folder}/{Model.number}"
-        self.store = everleaf.open(self.path, "create", domain="process")
-        self.table = self.store.table("t")
-        self.model = SortedDict()
-
-    number = 0
-    folder = ""
-    keys = st.binary(max_size=3)
-
-    @rule(key=keys, value=st.binary(max_size=40))
-    def put(self, key, value):
-        self.table[key] = self.model[key] = value
-
-    @rule(key=keys)
-    def pop(self, key):
-        assert self.table.pop(key, None) == self.model.pop(key, None)
-
-    @rule(key=keys)
-    def get(self, key):
-        assert self.table.get(key) == self.model.get(key)
-
-    @rule(start=keys, stop=keys)
-    def walk(self, start, stop):
-        wanted = [(k, self.model[k]) for k in self.model.irange(start, stop, (True, False))]
-        assert list(self.table[start:stop].items()) == wanted
-        assert list(self.table.items(start, stop, reverse=True)) == wanted[::-1]
-
-    @rule(writes=st.lists(st.tuples(keys, st.one_of(st.none(), st.binary(max_size=9))), max_size=9))
-    def batch(self, writes):
-        with self.store.batch() as batch:
-            for key, value in writes:
-                if value is None:
-                    batch.erase(self.table, key)
-                    self.model.pop(key, None)
-                else:
-                    batch.put(self.table, key, value)
-                    self.model[key] = value
-
-    @rule()
-    def reopen(self):
-        self.store.close()
-        self.store = everleaf.open(self.path, "open", domain="process")
-        self.table = self.store.table("t")
-
-    @invariant()
-    def same(self):
-        assert len(self.table) == len(self.model)
-
-    def teardown(self):
-        assert list(self.table.items()) == list(self.model.items())
-        assert self.store.check() == []
-        self.store.close()
-        os.remove(self.path)
-
-
-def test_model(tmp_path):
-    Model.folder = str(tmp_path)
-    case = Model.TestCase
-    case.settings = settings(max_examples=30, stateful_step_count=30, deadline=None, database=None)
-    case().runTest()
 
 
 # --- Stores ---
@@ -368,10 +292,24 @@ def test_backup_and_check(store, tmp_path):
     assert store.check() == []
     with everleaf.open(tmp_path / "copy", "read_only") as copy:
         assert len(copy.table("t")) == 1000 and copy.table("t")[b"7"] == b"v7"
+
+
+def test_figures(store, tmp_path):
+    table = store.table("t")
+    for i in range(1000):
+        table[b"%d" % i] = b"v" * 100
+    store.sync()
     info = store.info()
-    assert info["path"] == str(tmp_path / "store") and info["file_bytes"] > 0
-    assert table.stats()["keys"] == 1001
-    json.dumps([info, table.stats()])
+    assert info.path == store.path == str(tmp_path / "store") and not info.read_only
+    assert 0 < info.block_bytes <= info.heap_bytes <= info.file_bytes == os.stat(info.path).st_size
+    assert info.records == 1000 and info.records_waiting == 0
+    assert 1000 * 108 <= info.record_bytes_used <= info.record_bytes <= info.block_bytes
+    assert info.problems == []
+    stats = table.stats()
+    assert stats.name == "t" and stats.keys == 1000 and stats.value_bytes == 100_000
+    assert json.loads(json.dumps([dataclasses.asdict(one) for one in (info, stats)]))
+    with everleaf.memory() as other:
+        assert other.info().path is None is other.path and "in memory" in repr(other)
 
 
 def test_threads_share_a_store(store):
