@@ -716,9 +716,9 @@ def repair(
     LockedError (the source is open for writing), CorruptError (no store at all), SpaceError.
     """
     names = {keys: name for name, keys in _KEYS.items()}
-    for keys in (tables or {}).values():
-        if keys not in names:
-            raise TypeError("the keys of a table are bytes or int")
+    for name, keys in (tables or {}).items():
+        if not isinstance(name, str) or keys not in names:
+            raise TypeError("tables: names, and the types of their keys, bytes or int")
     report = _everleaf.repair(
         os.fsencode(source),
         os.fsencode(target),

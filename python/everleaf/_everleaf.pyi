@@ -1,4 +1,3 @@
-# Made by `python -m nanobind.stubgen -D -m everleaf._everleaf`; test_types.py compares.
 from typing import Any, SupportsIndex, overload
 
 from typing_extensions import Buffer

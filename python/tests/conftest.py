@@ -4,5 +4,5 @@ import pytest
 
 @pytest.fixture(params=["buffered", "strict"])
 def store(request, tmp_path):
-    with everleaf.open(tmp_path / "store", durability=request.param) as opened:
+    with everleaf.open(tmp_path / "store", durability=request.param, domain="process") as opened:
         yield opened

@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -36,7 +37,14 @@ def test_a_table_is_a_dictionary(store):
     assert table.pop(b"c") == b"3" and table.pop(b"c", None) is None
     with pytest.raises(KeyError):
         table.pop(b"c")
-    table.update({b"x": b"8", b"y": b"9"})
+    assert table.pop(b"c", default=7) == 7
+    with pytest.raises(TypeError):
+        table.pop(b"c", 1, 2)
+    same = table
+    same |= {b"x": b"7"}
+    assert same is table and table[b"x"] == b"7"
+    table.update([(b"x", b"8")])
+    table.update({b"y": b"9"})
     assert table.popitem() == (b"y", b"9") and table.popitem(last=False) == (b"", b"")
     assert table == {b"a": b"1", b"b": b"2", b"x": b"8"}
     assert dict(table) == {b"a": b"1", b"b": b"2", b"x": b"8"}
@@ -58,6 +66,21 @@ def test_keys_of_integers(store):
     for key in (b"5", "5", 5.0, None):
         with pytest.raises(TypeError):
             table[key]
+        with pytest.raises(TypeError):
+            table[key:] if key is not None else table.prefix(b"")
+
+    class Number:
+        def __index__(self):
+            return 5
+
+    assert table[Number()] == b"5" and list(table[Number():]) == [5, 2**64 - 1]
+    # Bounds need not be keys.
+    for start, stop, keys in ((-1, 2**64, [0, 5, 2**64 - 1]), (-5, 5, [0]), (6, 2**70, [2**64 - 1]),
+                              (-9, -1, []), (-9, 0, []), (2**64, None, []), (2**64, 2**65, []),
+                              (None, -1, []), (0, 0, []), (2**64 - 1, 2**64, [2**64 - 1])):
+        assert list(table[start:stop]) == keys, (start, stop)
+        assert list(reversed(table[start:stop])) == keys[::-1]
+        assert [key for key in (0, 5, 2**64 - 1) if key in table[start:stop]] == keys
 
 
 def test_what_is_not_bytes_is_refused(store):
@@ -67,9 +90,15 @@ def test_what_is_not_bytes_is_refused(store):
             table[key] = b""
         with pytest.raises(TypeError):
             table[key]
+        with pytest.raises(TypeError):
+            key in table[b"":]
     with pytest.raises(TypeError):
         table[b"k"] = "text"
+    with pytest.raises(TypeError):
+        table["a":"b"]
     assert len(table) == 0
+    with pytest.raises(TypeError):
+        hash(table)
 
 
 def test_conditional_writes(store):
@@ -384,33 +413,224 @@ def test_a_child_of_fork_is_refused(store):
     assert table[b"k"] == b"w"
 
 
-def test_nothing_that_was_synced_is_lost(tmp_path):
-    program = """
+# What is durable says so on its output; the process dies in the middle.
+DURABLE = {
+    "sync": ("buffered", "if i % 100 == 99: store.sync(); print(i, flush=True)"),
+    "wait": ("buffered", "if i % 100 == 99: store.wait_durable(store.epochs().now); print(i, flush=True)"),
+    "strict": ("strict", "print(i, flush=True)"),
+}
+
+
+@pytest.mark.parametrize("way", DURABLE)
+def test_nothing_that_is_durable_is_lost(tmp_path, way):
+    durability, acknowledge = DURABLE[way]
+    program = f"""
 import everleaf, sys
-store = everleaf.open(sys.argv[1])
+store = everleaf.open(sys.argv[1], durability="{durability}", domain="process", epoch_seconds=0.001)
 table = store.table("n", int)
 for i in range(10**9):
     with store.batch() as batch:
         batch.put(table, 2 * i, b"%d" % i)
         batch.put(table, 2 * i + 1, b"%d" % i)
-    if i % 100 == 99:
-        store.sync()
-        print(i, flush=True)
+    {acknowledge}
 """
     path = str(tmp_path / "s")
     process = subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE)
     for line in process.stdout:
-        synced = int(line)
-        if synced >= 2000:
+        durable = int(line)
+        if durable >= 2000:
             process.send_signal(signal.SIGKILL)
             break
-    rest = process.stdout.read().split()
+    rest = process.stdout.read().split(b"\n")[:-1]
     process.wait()
-    synced = int(rest[-1]) if rest else synced
+    durable = int(rest[-1]) if rest else durable
     with everleaf.open(path, "open") as store:
+        assert not store.info().clean
         table = store.table("n", int)
         keys = list(table)
         assert keys == list(range(len(keys))) and len(keys) % 2 == 0
-        assert len(keys) >= 2 * (synced + 1)
+        assert len(keys) >= 2 * (durable + 1)
         assert all(value == b"%d" % (key // 2) for key, value in table.items())
         assert store.check() == []
+
+
+def test_epochs(tmp_path):
+    with everleaf.open(tmp_path / "s", epoch_seconds=0) as store:
+        assert store.epochs() == (0, 0)
+        store.wait_durable(0)
+        table = store.table("t")
+        table[b"k"] = b"v"
+        epochs = store.epochs()
+        assert epochs.now > epochs.durable
+        with pytest.raises(ValueError):
+            store.wait_durable(epochs.now + 1)
+        store.wait_durable(epochs.now)  # nobody else steps the clock
+        assert store.epochs().durable >= epochs.now
+        store.sync()
+        assert store.epochs().durable > epochs.now
+        for wrong in (-1, "1", None, 1.5):
+            with pytest.raises(TypeError):
+                store.wait_durable(wrong)
+    with everleaf.open(tmp_path / "strict", durability="strict") as store:
+        store.table("t")[b"k"] = b"v"
+        store.wait_durable(store.epochs().now)
+        with pytest.raises(ValueError):
+            store.wait_durable(1)
+
+
+def test_other_threads_go_on_while_one_waits(tmp_path):
+    with everleaf.open(tmp_path / "s", epoch_seconds=0.2) as store:
+        table, waited, counted = store.table("n", int), threading.Event(), 0
+
+        def wait():
+            store.wait_durable(store.epochs().now)
+            waited.set()
+
+        table[0] = b""
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while not waited.is_set():
+            counted += 1
+            table[counted] = b""
+        thread.join()
+        assert counted > 0 and len(table) == counted + 1
+
+
+# --- Paths and names ---
+
+
+class Path:
+    def __init__(self, path):
+        self.path = path
+
+    def __fspath__(self):
+        return self.path
+
+
+def test_paths_of_any_bytes(tmp_path):
+    folder = os.fsencode(tmp_path) + b"/\xff\xfe caf\xe9"
+    os.mkdir(folder)
+    path = folder + b"/\x80.everleaf"
+    ways = (path, os.fsdecode(path), Path(path), Path(os.fsdecode(path)), pathlib.Path(os.fsdecode(path)))
+    for i, way in enumerate(ways):
+        with everleaf.open(way) as store:
+            store.table("t")[b"%d" % i] = b"v"
+            assert store.path == store.info().path == os.fsdecode(path) and repr(os.fsdecode(path)) in repr(store)
+            store.backup(Path(path + b".%d" % i))
+            with pytest.raises(everleaf.LockedError) as caught:
+                everleaf.open(way)
+            assert os.fsdecode(path) in str(caught.value)
+    for i in range(len(ways)):
+        report = everleaf.repair(path + b".%d" % i, os.fsdecode(path + b".new%d" % i))
+        assert report.sound and report.tables[0].read == i + 1
+        with everleaf.open(path + b".new%d" % i, "read_only") as store:
+            assert len(store.table("t")) == i + 1
+    assert len(os.listdir(folder)) == 1 + 2 * len(ways)
+    for wrong in (5, None, Path(5)):
+        with pytest.raises(TypeError):
+            everleaf.open(wrong)
+    for nul in ("a\0b", b"a\0b"):
+        for call in (everleaf.open, lambda path: everleaf.repair(path, "new"),
+                     lambda path: everleaf.repair("new", path), everleaf.memory().backup):
+            with pytest.raises(ValueError):
+                call(nul)
+
+
+def test_names_of_any_bytes(store):
+    names = ["", "caf\xe9", "\u20ac" * 21, "\udcff\udc80", "a b"]
+    for name in names[1:]:
+        assert store.table(name).name == name and store.table(name).stats().name == name
+    assert sorted(store.tables()) == sorted(names[1:])
+    store.drop_table(names[3])
+    assert names[3] not in store.tables()
+    with pytest.raises(everleaf.MissingError):
+        store.drop_table(names[3])
+    for wrong in ("x" * 64, names[0]):
+        with pytest.raises(everleaf.OptionError):
+            store.table(wrong)
+    with pytest.raises(UnicodeEncodeError):
+        store.table("\ud800")
+    for spec in ("nonsense", "bdtree:nonsense=1", "wbtree:node=5"):
+        with pytest.raises(ValueError):
+            store.table("n", spec=spec)
+    with pytest.raises(everleaf.OptionError):
+        store.table("a b", int)
+    with pytest.raises(TypeError):
+        store.table("n", str)
+
+
+# --- Repair ---
+
+
+def test_repair(tmp_path):
+    path, new = tmp_path / "s", tmp_path / "new"
+    content = {b"key %04d" % i: b"value %04d." % i * 40 for i in range(500)}
+    with everleaf.open(path, durability="strict", domain="process") as store:
+        store.table("words").update(content)
+        store.table("lost name", int).update({i: b"n%d" % i for i in range(500)})
+        with pytest.raises(everleaf.LockedError):
+            everleaf.repair(path, new)
+    report = everleaf.repair(path, new)
+    assert report.sound and report.problems == []
+    assert [(t.name, t.keys, t.read, t.found) for t in report.tables] == [
+        ("words", bytes, 500, 0), ("lost name", int, 500, 0)]
+    with pytest.raises(everleaf.ExistsError):
+        everleaf.repair(path, new)
+
+    file = bytearray(path.read_bytes())
+    file[file.index(content[b"key 0100"]) + 7] ^= 1
+    name = file.index(b"lost name\0")
+    file[name : name + 9] = bytes(9)
+    path.write_bytes(file)
+    os.remove(new)
+    report = everleaf.repair(path, new)
+    assert not report.sound and [t.name for t in report.tables] == ["words"] and report.problems
+    assert (report.tables[0].read, report.tables[0].damaged_values) == (499, 1)
+    assert report.tables[0].problems
+    os.remove(new)
+    report = everleaf.repair(path, new, tables={"lost name": int})
+    (lost,) = [t for t in report.tables if t.name == "lost name"]
+    assert (lost.keys, lost.read, lost.found) == (int, 0, 500)
+    assert path.read_bytes() == file
+    with everleaf.open(new) as store:
+        del content[b"key 0100"]
+        assert store.table("words") == content and store.check() == []
+        assert store.table("lost name", int) == {i: b"n%d" % i for i in range(500)}
+    for wrong in ({"n": str}, {"n": "u64"}, {5: int}):
+        with pytest.raises(TypeError):
+            everleaf.repair(path, tmp_path / "other", tables=wrong)
+    with pytest.raises(everleaf.MissingError):
+        everleaf.repair(tmp_path / "none", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_damage_is_named(tmp_path):
+    path = tmp_path / "s"
+    with everleaf.open(path, domain="process") as store:
+        store.table("t").update({b"good": b"some value " * 9, b"bad": b"other value " * 9})
+    file = bytearray(path.read_bytes())
+    file[file.index(b"other value ") + 3] ^= 1
+    path.write_bytes(file)
+    with everleaf.open(path) as store:
+        table = store.table("t")
+        for use in (lambda: table[b"bad"], lambda: list(table.items()), lambda: dict(table)):
+            with pytest.raises(everleaf.CorruptError):
+                use()
+        assert table[b"good"] == b"some value " * 9 and b"bad" in table
+        assert any("'t'" in problem and "checksum" in problem for problem in store.check())
+
+
+def test_no_access(tmp_path):
+    path = tmp_path / "s"
+    everleaf.open(path).close()
+    path.chmod(0)
+    tmp_path.chmod(0o755)
+    who = os.geteuid()
+    if who == 0:
+        os.seteuid(65534)  # root may read everything
+    try:
+        with pytest.raises(everleaf.AccessError) as caught:
+            everleaf.open(path)
+        assert isinstance(caught.value, PermissionError)
+    finally:
+        os.seteuid(who)
