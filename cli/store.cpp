@@ -1,4 +1,5 @@
 // everleaf store: the tables of a store, whose values are bytes.
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +41,21 @@ std::optional<Durability> durability_of(const StoreArguments& arguments) {
                                         in_quotes(arguments.durability)));
 }
 
+// The same table in memory that goes away: a wrong tree or name fails here, before a file is made.
+void rehearse(const StoreArguments& arguments) {
+  StoreOptions options;
+  options.durability = durability_of(arguments);
+  Store store = value_or_fail(Store::anonymous(options));
+  with_key_type(key_type_of(arguments).value_or(KeyType::bytes), [&]<class K>() {
+    value_or_fail(store.table<K>(arguments.table, arguments.index));
+  });
+}
+
 Store open_store(const StoreArguments& arguments, Mode mode) {
+  std::error_code ignored;
+  if (mode == Mode::open_or_create && !std::filesystem::exists(arguments.pool, ignored)) {
+    rehearse(arguments);
+  }
   StoreOptions options;
   options.pool = pool_options(arguments, mode);
   options.durability = durability_of(arguments);

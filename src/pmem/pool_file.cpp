@@ -510,7 +510,7 @@ Result<void> PoolFile::mark_open() {
 }
 
 Result<void> PoolFile::mark_store() {
-  if ((header_.incompatible & kStore) != 0) return {};
+  if (is_store()) return {};
   header_.incompatible |= kStore;
   // In both copies: the other one counts where this one is damaged.
   if (!update_header(*medium_, header_) || !update_header(*medium_, header_)) {

@@ -77,6 +77,7 @@ class PoolFile {
   Result<void> mark_open();
   // From now on programs that do not know the Store refuse the pool. io if that was not written.
   Result<void> mark_store();
+  [[nodiscard]] bool is_store() const { return (header_.incompatible & kStore) != 0; }
   // Marks the pool as closed properly; io if anything was not written.
   Result<void> mark_clean();
 

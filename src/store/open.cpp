@@ -60,7 +60,7 @@ Result<std::shared_ptr<State>> State::start(Pool pool, std::optional<Durability>
     auto state = base::shared_here(std::make_unique<State>(std::move(pool)));
     const bool there = pmem::load(state->medium().at<Word>(pmem::kStoreAt)) != 0;
     if (!there && state->read_only()) {
-      return std::unexpected(Error{Code::not_found, "there is no store in this read-only pool"});
+      return std::unexpected(Error{Code::not_found, "there is no store in this pool"});
     }
     Result<void> opened;
     if (!there) opened = state->create(durability.value_or(Durability::buffered));

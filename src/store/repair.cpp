@@ -440,6 +440,9 @@ Result<std::shared_ptr<State>> State::start_to_salvage(const std::filesystem::pa
   auto pool = Pool::open(path, options);
   if (!pool) return std::unexpected(pool.error());
   auto state = base::shared_here(std::make_unique<State>(std::move(*pool)));
+  if (!state->base_.file().is_store()) {
+    return std::unexpected(Error{Code::not_found, "there is no store in " + path.string()});
+  }
   if (auto opened = state->open_tables(); !opened) return std::unexpected(opened.error());
   const Offset at = pmem::load(state->medium().at<Word>(pmem::kStoreAt));
   if (at % pmem::kLine != 0 || state->base_.heap().allocated_bytes(at) < sizeof(pmem::StoreRoot)) {

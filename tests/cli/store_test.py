@@ -258,6 +258,13 @@ class Stores(CliTest):
         self.assertIn(b"problem: ", text.stdout)
         self.assertIn(b"table 't': 1 key ", text.stdout)
 
+    def test_no_store(self):
+        self.ok("put", self.pool, "a", "1")
+        copy = self.dir / "copy"
+        self.fails(3, "there is no store", "store", "repair", self.pool, "-o", copy)
+        self.assertFalse(copy.exists())
+        self.fails(3, "there is no store", "store", "get", self.pool, "t", "k")
+
     def test_strict(self):
         self.fill({b"a": b"1"}, "--durability", "strict")
         self.assertEqual(json.loads(self.ok("info", self.pool, "--json"))["store"]["durability"],
@@ -274,6 +281,9 @@ class Stores(CliTest):
         self.assertIn(b"backup", self.ok("store", "--help"))
         self.fails(2, "buffered or strict", "store", "put", self.pool, "t", "k", "v",
                    "--durability", "some")
+        self.assertFalse(self.pool.exists())
+        self.fails(2, "there is no tree", "store", "put", self.pool, "t", "k", "v", "--index", "nope")
+        self.fails(2, "strict", "store", "put", self.pool, "t", "k", "v", "--index", "wbtree")
         self.assertFalse(self.pool.exists())
         self.fails(3, "No such file", "store", "get", self.pool, "t", "k")
         self.fails(2, "is not a number", "store", "put", self.pool, "t", "k", "v", "--keys", "u64")

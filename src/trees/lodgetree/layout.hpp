@@ -2,9 +2,8 @@
 //
 //   leaf: 256, 512 or 1024 bytes
 //     0..7    W: bitmap of the slots in use | use bit 63: which of the two links counts
-//     8..15   stamp: every log record of this leaf's range with an order up to it is in the leaf,
-//     or
-//             has a newer one there
+//     8..15   stamp: every log record of this leaf's range with an order up to it is in the leaf
+//             or has a newer one there
 //     16..23  next0 32, next1 32: the leaf to the right (leaf numbers; 0: none)
 //     24..31  low: key word at or below all keys of the range; 0 in the first leaf
 //     32..    fingerprints of the slots, a byte each, padded to 16
