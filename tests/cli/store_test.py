@@ -283,7 +283,8 @@ class Stores(CliTest):
                    "--durability", "some")
         self.assertFalse(self.pool.exists())
         self.fails(2, "there is no tree", "store", "put", self.pool, "t", "k", "v", "--index", "nope")
-        self.fails(2, "strict", "store", "put", self.pool, "t", "k", "v", "--index", "wbtree")
+        self.fails(2, "the store is buffered", "store", "put", self.pool, "t", "k", "v",
+                   "--index", "wbtree")
         self.assertFalse(self.pool.exists())
         self.fails(3, "No such file", "store", "get", self.pool, "t", "k")
         self.fails(2, "is not a number", "store", "put", self.pool, "t", "k", "v", "--keys", "u64")

@@ -7,8 +7,8 @@
 //   I1. A leaf and the node above it change only under the node's latch, which is released after
 //       the fence that makes the operation durable.
 //   I2. Every log record of a leaf's range is at or below its stamp, live in the buffer above
-//       it, or superseded by one that is; at the latest when a fence has made the stamp durable, and no
-//       record dies before.
+//       it, or superseded by one that is; at the latest when a fence has made the stamp durable,
+//       and no record dies before.
 //   I3. A leaf that is reached has all that its stamp promises: word before stamp.
 //   I4. Inner nodes lead to each last-level node once, nodes to each leaf of the list once, in its
 //       order.
