@@ -228,7 +228,7 @@ next(iterator)
         assert store.info().clean and len(store.table("t")) == 300
 
 
-def test_readers_without_a_pause_do_not_keep_close_out(tmp_path):
+def test_close_while_many_walk(tmp_path):
     store = everleaf.open(tmp_path / "s", domain="process")
     table = store.table("n", int)
     for i in range(20_000):
