@@ -705,7 +705,7 @@ class Store {
   void wait_durable(std::uint64_t epoch) {
     const Outcome outcome = core_->with([&](everleaf::Store& store) {
       everleaf::Pool pool = store.pool();
-      return epoch == 0 ? Outcome::done : pool.wait_durable(epoch);
+      return pool.wait_durable(epoch);
     });
     if (!answer(outcome, Outcome::absent)) throw nb::value_error("that epoch has not begun");
   }

@@ -621,6 +621,7 @@ Outcome Pool::sync() {
   return state_->epochs() == nullptr ? Outcome::done : state_->epochs()->sync();
 }
 Outcome Pool::wait_durable(std::uint64_t epoch) {
+  if (epoch == 0) return Outcome::done;  // before the first one, or of a pool without epochs
   return state_->epochs() == nullptr ? Outcome::absent : state_->epochs()->wait_durable(epoch);
 }
 EpochInfo Pool::epochs() const {

@@ -228,6 +228,16 @@ TEST_P(Interface, Tables) {
   EXPECT_EQ(unsound(store_), "");
 }
 
+// What pool.hpp advises holds in every store, from its first moment on.
+TEST_P(Interface, WaitsForWhatHasReturned) {
+  for (int round = 0; round < 2; ++round) {
+    const std::uint64_t now = store_.pool().epochs().now;
+    EXPECT_EQ(store_.pool().wait_durable(now), Outcome::done) << now;
+    EXPECT_EQ(store_.pool().wait_durable(now + 1000), Outcome::absent);
+    ASSERT_EQ(store_.table("t")->put("a", "1"), Outcome::done);
+  }
+}
+
 TEST_P(Interface, DropTable) {
   const auto before = store_.pool().info().block_bytes;
   std::uint64_t after_one = 0;
