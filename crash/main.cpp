@@ -51,6 +51,7 @@ struct Arguments {
   std::string program;
   std::string site;
   bool pmwcas = false;
+  bool store = false;
   bool all_schedules = false;
   bool mutate = false;
   bool planted = false;
@@ -117,6 +118,9 @@ void declare_options(CLI::App& app, Arguments& a) {
       ->check(CLI::PositiveNumber);
   app.add_flag("--pmwcas", a.pmwcas,
                "Programs of src/pmwcas without a tree; --program 1,2/0:1>3+1:2>4/r0,1:+1");
+  app.add_flag("--store", a.store,
+               "A store over the tree instead of an index: two tables, values of all lengths, "
+               "batches, drops; --keys are those of one table");
   app.add_flag("--all-schedules", a.all_schedules,
                "With --pmwcas: every schedule of one program, or of those that are small enough");
   app.add_flag("--mutate", a.mutate, "Drop each flush and fence in turn: the checker must notice");
@@ -159,6 +163,11 @@ std::vector<std::pair<std::string, KeyType>> cases(const Arguments& a) {
     if (a.keys != "u64") all.emplace_back(spec, KeyType::bytes);
   }
   return all;
+}
+
+std::string row_name(const Arguments& a, const std::string& spec) {
+  std::string name = a.store ? "store " : "";
+  return name += spec;
 }
 
 // What is wrong with a spec; empty: nothing.
@@ -218,6 +227,7 @@ Config base_config(const Arguments& a, const std::string& spec, KeyType keys) {
   Config config;
   config.spec = spec;
   config.keys = keys;
+  config.store = a.store;
   config.domain = parse_domain(a.domain).value_or(Domain::memory);
   config.nested = a.eager ? 1 : a.nested;
   config.eager = a.eager;
@@ -279,18 +289,18 @@ std::uint64_t compare(Config config, const Origin& origin, std::uint64_t& points
 
 // Workloads until the time is up; each of another seed, so of another shape.
 Row check(const Arguments& a, const std::string& spec, KeyType keys, const Deadline& until) {
-  Row row{spec, keys, {}, 0, 0, 0, 0};
+  Row row{row_name(a, spec), keys, {}, 0, 0, 0, 0};
   Progress progress;
   for (std::uint64_t n = 0; row.failures == 0 && (n == 0 || !is_late(until)); ++n) {
     Config config = base_config(a, spec, keys);
-    Origin origin{{a.ops, a.seed + n, 0, std::nullopt, is_buffered(spec)}, {}};
+    Origin origin{{a.ops, a.seed + n, 0, std::nullopt, is_buffered(spec), a.store}, {}};
     config.deadline = until;
     config.skip_creation = n != 0;  // it is the same for each workload
     bool more = true;
     if (a.exhaustive != 0) {
       more = nth_sequence(n, a.exhaustive, is_buffered(config.spec), config.ops);
       if (!more) break;
-      origin.workload = {a.exhaustive, 0, 0, n, is_buffered(spec)};
+      origin.workload = {a.exhaustive, 0, 0, n, is_buffered(spec), false};
     } else {
       config.ops = make_workload(origin.workload);
     }
@@ -611,7 +621,7 @@ int run_checks(const Arguments& a) {
     fmt::print("{}", end_of.printed);
     if (end_of.died.empty()) return note(nlohmann::json::parse(end_of.answer));
     fmt::print("{}\n", end_of.died);
-    return note(to_json(Row{all[i].first, all[i].second, {}, 0, 0, 1, 0}, a));
+    return note(to_json(Row{row_name(a, all[i].first), all[i].second, {}, 0, 0, 1, 0}, a));
   };
   fmt::print("{:<40} {:>5} {:>8} {:>9} {:>11} {:>10} {:>8}\n", "index", "keys", "ops", "points",
              "executions", "per s", "failures");
@@ -682,7 +692,8 @@ std::vector<Config> mutant_runs(const Arguments& a, std::vector<std::size_t>& of
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::uint64_t n = 0; n < kSeeds; ++n) {
       Config config = base_config(a, all[i].first, all[i].second);
-      config.ops = make_workload({a.ops, a.seed + n, 0, std::nullopt, is_buffered(config.spec)});
+      config.ops =
+          make_workload({a.ops, a.seed + n, 0, std::nullopt, is_buffered(config.spec), a.store});
       configs.push_back(config);
       // A line keeps the order of its stores in `memory`, which hides what `disk` needs.
       if (a.domain == "memory") {
@@ -690,7 +701,7 @@ std::vector<Config> mutant_runs(const Arguments& a, std::vector<std::size_t>& of
         configs.push_back(std::move(config));
       }
     }
-    if (all[i].second == KeyType::bytes) {
+    if (all[i].second == KeyType::bytes && !a.store) {
       configs.push_back(base_config(a, all[i].first, all[i].second));
       configs.back().ops = used_blocks();
     }
@@ -706,7 +717,7 @@ int run_mutants(const Arguments& a) {
   std::vector<Mutant> mutants;
   if (!a.pmwcas) {
     for (const auto& [spec, keys] : cases(a)) {
-      rows.push_back({spec, std::string(everleaf::to_string(keys)), {}});
+      rows.push_back({row_name(a, spec), std::string(everleaf::to_string(keys)), {}});
     }
     std::vector<std::size_t> of;
     Mutation done = mutate(mutant_runs(a, of), a.site, seconds, a.jobs);
@@ -718,7 +729,7 @@ int run_mutants(const Arguments& a) {
       mutant.met_by.erase(twice.begin(), twice.end());
     }
   }
-  if (a.pmwcas || a.index == "all") {
+  if (a.pmwcas || (a.index == "all" && !a.store)) {
     rows.push_back({"pmwcas", {}, {}});
     // A site may be one of a tree's runs, too.
     for (Mutant& one : mutate_words(a.site, seconds, a.jobs)) {
@@ -829,8 +840,9 @@ std::vector<std::string_view> heeded(const Arguments& a) {
   if (a.planted) return {"--planted", "--budget", "--json"};
   if (a.counts) return {"--counts", "--json"};
   if (a.mutate) {
-    return {"--mutate", "--index",  "--keys",           "--domain", "--ops",  "--seed", "--nested",
-            "--most",   "--budget", "--processor-time", "--jobs",   "--site", "--json", "--pmwcas"};
+    return {"--mutate", "--index",  "--keys", "--domain", "--ops",
+            "--seed",   "--nested", "--most", "--budget", "--processor-time",
+            "--jobs",   "--site",   "--json", "--pmwcas", "--store"};
   }
   if (a.pmwcas) {
     return {"--pmwcas", "--threads", "--domain",         "--seed",
@@ -846,8 +858,14 @@ std::vector<std::string_view> heeded(const Arguments& a) {
     more({"--seed", "--program"});
     return all;
   }
-  more({"--nested", "--most", "--most-nested", "--crash-on-every", "--eager", "--unordered"});
+  more({"--nested", "--most", "--most-nested", "--unordered"});
+  if (a.store) {
+    more({"--store", "--ops", "--seed"});
+  } else {
+    more({"--crash-on-every", "--eager"});
+  }
   if (a.domain == "memory" || a.domain == "disk") more({"--permuted"});
+  if (a.store) return all;
   if (a.exhaustive != 0) {
     more({"--exhaustive"});
     return all;
@@ -905,6 +923,8 @@ int run_program(int argc, char** argv) {
     }
     if (arguments.counts) return run_counts(arguments);
     if (arguments.planted) return run_planted(arguments);
+    // Those of the trees are met by indexes.
+    if (arguments.store && arguments.site.empty()) arguments.site = "src/store";
     return arguments.mutate ? run_mutants(arguments) : run_checks(arguments);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitUsage;

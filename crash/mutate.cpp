@@ -124,7 +124,7 @@ std::vector<Try> tries(const std::vector<Config>& configs, const std::vector<Cov
     all.push_back({second[i], Way::recovery, coverage[second[i]].sites.at(site).points});
   }
   for (std::size_t i = 0; i < std::min<std::size_t>(first.size(), 2); ++i) {
-    all.push_back({first[i], Way::threads});
+    if (!configs[first[i]].store) all.push_back({first[i], Way::threads});
   }
   return all;
 }

@@ -13,6 +13,7 @@
 
 #include "last_words.hpp"
 #include "pmem/format.hpp"
+#include "store_run.hpp"
 #include "trees/pool_state.hpp"
 
 namespace everleaf::crash {
@@ -28,12 +29,6 @@ constexpr std::size_t kSome = 150;        // entries of an index of some nodes
 constexpr std::uint64_t kRefused = 400;   // insertions, and the pool is full,
 constexpr std::uint64_t kMoreRoom = 4 * pmem::kSlabBytes;
 constexpr std::uint64_t kCrowded = 20;  // and so is one node
-
-Model model_of(const Config& config) {
-  const bool survive = config.domain == Domain::cache || config.domain == Domain::process;
-  const bool words = config.domain == Domain::disk || config.unordered;
-  return {words ? std::size_t{8} : std::size_t{64}, survive};
-}
 
 // addr2line, when a failure is printed; the address says enough if it is not there.
 std::string symbol(const void* pc) {
@@ -445,23 +440,7 @@ class Run final : Crasher {
   void escaped(const std::string& what) override { fail(what); }
 
   void dying(const char* what) noexcept override {
-    LastWords words;
-    const std::size_t levels = arena_.level();
-    words.add("FAILURE %s\ncrash in %s\n  last flush or fence at %s:%u\n", what, operation_.c_str(),
-              source_name(recorder_.last_site().file_name()), recorder_.last_site().line());
-    words.add("replay: everleaf crash --replay '%s", config_.line.c_str());
-    for (std::size_t level = 0; level < levels; ++level) {
-      words.add("%s%llu/", level == 0 ? " crash=" : "+",
-                static_cast<unsigned long long>(points_[level]));
-      const char* dot = "";
-      for (const Choice& choice : arena_.path_of(level + 1)) {
-        if (choice.count == 0) break;  // not met
-        words.add("%s%uof%u", dot, choice.pick, choice.count);
-        dot = ".";
-      }
-    }
-    words.add("'\n");
-    words.write();
+    say_last_words(what, operation_.c_str(), config_, arena_, recorder_, points_);
   }
 
   void crash_point() override {
@@ -470,7 +449,7 @@ class Run final : Crasher {
     ++points_[level];
     if (level == 0) {
       recorder_.point = ++report_.crash_points;
-      if (config_.record_only || passed_over()) return;
+      if (config_.record_only || is_passed_over(config_, report_.crash_points)) return;
       if (config_.only_op && *config_.only_op != op_) return;
       if (config_.skip_creation && (creating_pool_ || creating_index_)) return;
       if (config_.after_drop && !recorder_.dropped_one) return;
@@ -499,12 +478,6 @@ class Run final : Crasher {
     if (level == 0 && config_.progress) config_.progress(report_.crash_points, report_.executions);
   }
 
-  [[nodiscard]] bool passed_over() const {
-    const std::uint64_t point = report_.crash_points;
-    return point % config_.stride != 0 || (!config_.only_points.empty() &&
-                                           !std::ranges::binary_search(config_.only_points, point));
-  }
-
   // Depth-first over the choices; where there are too many of them, the rest is sampled.
   void explore(std::size_t level) {
     arena_.enter();
@@ -523,7 +496,7 @@ class Run final : Crasher {
     if (replaying) path = config_.replay[level].choices;
     for (std::uint64_t n = 0; !stopped_; ++n) {
       const bool sampling = images == 0 && !replaying && n >= most;
-      if (sampling) path = sampled_path(n - most);
+      if (sampling) path = sampled_path(n - most, random_);
       execute_from(level, path, images != 0 ? std::optional(n) : std::nullopt);
       if (replaying || out_of_time(n)) break;
       if (images != 0 ? n + 1 == images : sampling ? n >= 2 * most + kRandomRecoveries : false)
@@ -565,21 +538,6 @@ class Run final : Crasher {
     const std::uint64_t images = arena_.images();
     arena_.end();
     return images;
-  }
-
-  // Everything but one line's newest stores, nothing but one line's, or anything.
-  std::vector<Choice> sampled_path(std::uint64_t n) {
-    std::vector<Choice> path(96);
-    const std::uint64_t kind = n % 3;
-    for (Choice& choice : path) {
-      choice = {kind == 0   ? kLast
-                : kind == 1 ? 0
-                            : static_cast<std::uint32_t>(random_.below(1 << 20)),
-                0};
-    }
-    if (kind != 2 && n > 2)
-      path[random_.below(24)].pick = static_cast<std::uint32_t>(random_.below(64));
-    return path;
   }
 
   // --- One post-crash execution ---
@@ -927,14 +885,7 @@ class Run final : Crasher {
   void fail(const std::string& what) {
     if (stopped_) return;
     stopped_ = true;
-    Failure failure{what, op_, operation_, recorder_.last(), symbol(arena_.last_store()), {}, {}};
-    for (std::size_t level = 0; level < arena_.level(); ++level) {
-      Crash& crash = failure.crashes.emplace_back(points_[level], arena_.path_of(level + 1));
-      // What was planned beyond the last choice that was met.
-      std::erase_if(crash.choices, [](const Choice& choice) { return choice.count == 0; });
-    }
-    if (arena_.level() != 0) failure.lost = arena_.describe_lost();
-    report_.failure = std::move(failure);
+    report_.failure = failure_of(what, op_, operation_, arena_, recorder_, points_);
   }
 
   const Config& config_;
@@ -976,7 +927,7 @@ class Run final : Crasher {
   bool unseen_ = false;    // crashes of this operation are not looked at
   bool filled_ = false;    // there was no room for a slab
   bool full_ = false;      // and the heap refuses
-  std::array<std::uint64_t, kMostLevels + 1> points_{};
+  Points points_{};
   std::unordered_set<std::uint64_t> seen_;
   Random random_{1};
   std::optional<std::uint64_t> outcome_;  // of this execution
@@ -985,7 +936,72 @@ class Run final : Crasher {
 
 }  // namespace
 
+Model model_of(const Config& config) {
+  const bool survive = config.domain == Domain::cache || config.domain == Domain::process;
+  const bool words = config.domain == Domain::disk || config.unordered;
+  return {words ? std::size_t{8} : std::size_t{64}, survive};
+}
+
+bool is_passed_over(const Config& config, std::uint64_t point) {
+  return point % config.stride != 0 ||
+         (!config.only_points.empty() && !std::ranges::binary_search(config.only_points, point));
+}
+
+std::vector<Choice> sampled_path(std::uint64_t n, Random& random) {
+  std::vector<Choice> path(96);
+  const std::uint64_t kind = n % 3;
+  for (Choice& choice : path) {
+    choice = {kind == 0   ? kLast
+              : kind == 1 ? 0
+                          : static_cast<std::uint32_t>(random.below(1 << 20)),
+              0};
+  }
+  if (kind != 2 && n > 2)
+    path[random.below(24)].pick = static_cast<std::uint32_t>(random.below(64));
+  return path;
+}
+
+Failure failure_of(std::string what, std::size_t op, std::string operation, Arena& arena,
+                   const Recorder& recorder, const Points& points) {
+  Failure failure{std::move(what),
+                  op,
+                  std::move(operation),
+                  recorder.last(),
+                  symbol(arena.last_store()),
+                  {},
+                  {}};
+  for (std::size_t level = 0; level < arena.level(); ++level) {
+    Crash& crash = failure.crashes.emplace_back(points[level], arena.path_of(level + 1));
+    // What was planned beyond the last choice that was met.
+    std::erase_if(crash.choices, [](const Choice& choice) { return choice.count == 0; });
+  }
+  if (arena.level() != 0) failure.lost = arena.describe_lost();
+  return failure;
+}
+
+void say_last_words(const char* what, const char* operation, const Config& config,
+                    const Arena& arena, const Recorder& recorder, const Points& points) noexcept {
+  LastWords words;
+  const std::size_t levels = arena.level();
+  words.add("FAILURE %s\ncrash in %s\n  last flush or fence at %s:%u\n", what, operation,
+            source_name(recorder.last_site().file_name()), recorder.last_site().line());
+  words.add("replay: everleaf crash --replay '%s", config.line.c_str());
+  for (std::size_t level = 0; level < levels; ++level) {
+    words.add("%s%llu/", level == 0 ? " crash=" : "+",
+              static_cast<unsigned long long>(points[level]));
+    const char* dot = "";
+    for (const Choice& choice : arena.path_of(level + 1)) {
+      if (choice.count == 0) break;  // not met
+      words.add("%s%uof%u", dot, choice.pick, choice.count);
+      dot = ".";
+    }
+  }
+  words.add("'\n");
+  words.write();
+}
+
 Report run(const Config& config) {
+  if (config.store) return run_store({config, store_steps(config.ops, config.keys)});
   if (config.keys == KeyType::u64) return Run<std::uint64_t>(config).go();
   return Run<Bytes>(config).go();
 }

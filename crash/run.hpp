@@ -1,6 +1,7 @@
 // One run of the checker: a workload on one index, and every crash of it that the options ask for.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -26,6 +27,7 @@ struct Crash {
 struct Config {
   std::string spec = "wbtree";
   KeyType keys = KeyType::u64;
+  bool store = false;  // a store over that tree instead of an index (store_run.hpp)
   Domain domain = Domain::memory;
   std::vector<Op> ops;
   unsigned nested = 1;                // crashes in a row: 1, none of recovery
@@ -85,6 +87,19 @@ Report run(const Config& config);
 // left out. A crash point counts once.
 Report run_glancing_first(const Config& config);
 inline constexpr std::uint64_t kGlance = 32;  // executions of a crash point, when it is sampled
+
+// --- What runs of an index and of a store share ---
+using Points = std::array<std::uint64_t, kMostLevels + 1>;  // crash points so far, of each level
+Model model_of(const Config& config);
+// Whether the options leave this crash point out.
+bool is_passed_over(const Config& config, std::uint64_t point);
+// Everything but one line's newest stores, nothing but one line's, or anything.
+std::vector<Choice> sampled_path(std::uint64_t n, Random& random);
+Failure failure_of(std::string what, std::size_t op, std::string operation, Arena& arena,
+                   const Recorder& recorder, const Points& points);
+// Of a process that ends; without memory.
+void say_last_words(const char* what, const char* operation, const Config& config,
+                    const Arena& arena, const Recorder& recorder, const Points& points) noexcept;
 
 // Lazy choice beside enumeration.
 struct Comparison {

@@ -138,6 +138,7 @@ std::string replay_line(const Config& config, const Origin& origin, const Failur
                   everleaf::to_string(config.keys), everleaf::to_string(config.domain),
                   origin.workload.seed, origin.workload.ops, ranges(origin.kept));
   if (origin.workload.sequence) line += fmt::format(" sequence={}", *origin.workload.sequence);
+  if (config.store) line += " store=1";
   if (config.unordered) line += " unordered=1";
   if (config.permuted) line += " permuted=1";
   if (config.dropped) {
@@ -177,6 +178,8 @@ bool parse_replay(std::string_view line, Config& config, Origin& origin) {
       origin.workload.sequence = n;
     } else if (name == "keep") {
       good = good && parse_kept(value, origin.kept);
+    } else if (name == "store") {
+      config.store = origin.workload.store = true;
     } else if (name == "unordered") {
       config.unordered = true;
     } else if (name == "permuted") {

@@ -38,6 +38,12 @@ std::string to_string(const Op& op) {
       return fmt::format("insert and remove {} entries", op.key);
     case Do::fill:
       return fmt::format("close and open, and fill the pool with up to {} entries", op.key);
+    case Do::exchange:
+      return fmt::format("compare and set({}, {})", op.key, op.value);
+    case Do::batch:
+      return fmt::format("batch({}, {})", op.key, op.value);
+    case Do::drop:
+      return fmt::format("drop a table({})", op.value);
   }
   return "?";
 }
@@ -157,6 +163,30 @@ void grow_old(Random& random, std::uint64_t keys, bool sessions, std::vector<Op>
   }
 }
 
+// Keys of two tables that come, get other values and go; batches; and now and then a table goes, to
+// come again. The values' numbers say which table it is, and how long they are.
+std::vector<Op> store_workload(const WorkloadOptions& options) {
+  static constexpr Do kWrites[] = {Do::upsert, Do::upsert, Do::upsert,   Do::insert,
+                                   Do::update, Do::remove, Do::exchange, Do::batch};
+  static constexpr Do kRare[] = {Do::reopen, Do::sync, Do::no_space, Do::drop};
+  Random random(options.seed);
+  const std::uint64_t keys = 6 + random.below(std::max<std::uint64_t>(options.ops / 4, 2));
+  std::vector<Op> ops;
+  while (ops.size() < options.ops) {
+    if (options.ticks && random.below(3) == 0) ops.push_back({Do::tick, 0, 0});
+    if (random.below(14) != 0) {
+      ops.push_back({kWrites[random.below(std::size(kWrites))], random.below(keys), random.word()});
+      if (ops.back().what == Do::batch) ops.back().key = keys;
+      continue;
+    }
+    const Op rare{kRare[random.below(std::size(kRare))], keys, random.word()};
+    ops.push_back(rare);
+    if (rare.what == Do::drop) ops.push_back({Do::other_index, 0, rare.value});
+  }
+  ops.resize(options.ops);
+  return ops;
+}
+
 }  // namespace
 
 // Phases: (bulk load,) growth, churn, and removal of everything in order, so that every leaf is
@@ -168,6 +198,7 @@ std::vector<Op> make_workload(const WorkloadOptions& options) {
     nth_sequence(*options.sequence, options.ops, options.ticks, ops);
     return ops;
   }
+  if (options.store) return store_workload(options);
   const std::uint64_t keys =
       options.keys != 0 ? options.keys : std::max<std::uint64_t>(4, options.ops / 3);
   // A second index beside the first: what becomes of one must become of the other.

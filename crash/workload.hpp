@@ -33,6 +33,10 @@ enum class Do : std::uint8_t {
   fill,         // close, open, and no space is left: keys with numbers below `key` go in until they
                 // are refused; value 1: then each fourth gives way to larger ones; crashes are not
                 // looked at
+  // Of a store alone:
+  exchange,  // a compare-and-set of what the key has
+  batch,     // of keys below `key`; which ones, `value` says
+  drop,      // of a table
 };
 
 struct Op {
@@ -50,6 +54,7 @@ struct WorkloadOptions {
   std::optional<std::uint64_t> sequence =
       std::nullopt;    // this one of `ops` operations, see nth_sequence
   bool ticks = false;  // for a buffered tree
+  bool store = false;  // of a store (store_run.hpp)
 };
 std::vector<Op> make_workload(const WorkloadOptions& options);
 // Records come and go, and then there is one more index, whose first blocks hold what those left.
