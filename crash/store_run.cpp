@@ -245,7 +245,9 @@ class StoreRun final : Crasher {
     stepping_ = step.kind == Kind::full || is_full();  // then the clock steps
     batch_ = {now_, *after_};
     answered(apply(*store_, puts));
-    if (step.kind == Kind::full) PoolAccess::state(pool()).heap().fail_after(~std::uint64_t{0});
+    if (step.kind == Kind::full && store_) {
+      PoolAccess::state(pool()).heap().fail_after(~std::uint64_t{0});
+    }
   }
 
   // Then a write may wait for epochs.
@@ -260,6 +262,12 @@ class StoreRun final : Crasher {
       if (kind_ == Kind::full) ++report_.reached["A10: refused"];
       after_ = now_;
       return;
+    }
+    // What was done of it could not be taken back: no more is durable, and the next open does that.
+    if (is == Outcome::io_error && kind_ == Kind::full) {
+      reach("A10: not taken back");
+      after_ = now_;
+      return die();
     }
     if (is == should) return;
     fail(fmt::format("it answers '{}', not '{}'", everleaf::to_string(is),
@@ -296,21 +304,39 @@ class StoreRun final : Crasher {
     std::filesystem::remove(path);
   }
 
+  // The process ends, and all its stores are there.
+  void die() {
+    crash_point();
+    if (stopped_) return;
+    StoreAccess::state(*store_).abandon();
+    PoolAccess::state(pool()).abandon();
+    pool_.reset();
+    store_.reset();
+    recorder_.settle();
+    opening_ = true;
+    attach();
+  }
+
   void reopen() {
     pool_.reset();
     closing_ = true;
     store_.reset();
     closing_ = false;
     opening_ = true;
+    attach();
+    if (stopped_) return;
+    if (!store_->info()->opened_from_image) fail("the image is not believed");
+    reopened_ = true;
+    batch_.reset();
+  }
+
+  void attach() {
     auto pool = PoolAccess::attach(arena_.base(0), bytes_[0], kCapacity, options_, &recorder_);
     if (!pool) return fail("open: " + pool.error().message);
     auto store = StoreAccess::over(std::move(*pool));
     opening_ = false;
     if (!store) return fail("open: " + store.error().message);
-    if (!store->info()->opened_from_image) fail("the image is not believed");
     store_.emplace(std::move(*store));
-    reopened_ = true;
-    batch_.reset();
   }
 
   void returned() {

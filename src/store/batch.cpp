@@ -116,6 +116,7 @@ class State::Applying {
       if (made != Outcome::done) return made;
     }
     if (state_.buffered()) return Outcome::done;
+    // crash: fence stays: the list has a fence before a word names it, but need not know of this
     return state_.medium().fence() ? Outcome::done : Outcome::io_error;  // S9: before the list
   }
 

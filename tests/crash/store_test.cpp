@@ -57,8 +57,8 @@ Config on(std::string_view spec, unsigned nested = 1, KeyType keys = KeyType::by
   config.spec = spec;
   config.keys = keys;
   config.nested = nested;
-  config.most = 48;
-  config.most_nested = 6;
+  config.most = 16;
+  config.most_nested = 4;
   return config;
 }
 
@@ -305,7 +305,7 @@ StoreReport refuse(std::string_view spec, const Refused& one) {
   if (!one.middle) puts.push_back({"a", "k1", std::string(50, 'm')});
   puts.push_back({"a", "k2", std::nullopt});
   Config config = on(spec);
-  config.most = 8;
+  config.most = 4;
   Steps steps = some("a", 4);
   steps.push_back(full(puts, one.blocks));
   steps.push_back(put("a", "after", "v"));
@@ -320,12 +320,21 @@ TEST_P(Every, ABatchWithoutMemoryForItsRecords) {
   EXPECT_TRUE(report.reached.contains("A10: refused"));
   EXPECT_FALSE(report.reached.contains(kTakenBack));
 }
-TEST_P(Every, ABatchThatIsRefusedInTheMiddle) {
-  // Records and list have memory, and nodes need more blocks than there are.
-  const bool few = !is_buffered(GetParam());
-  const StoreReport report = refuse(GetParam(), {few ? 60 : 900, few ? 6U : 0U, true});
-  EXPECT_TRUE(report.reached.contains("A10: refused"));
-  EXPECT_TRUE(report.reached.contains(kTakenBack));
+// Records and list have memory, and nodes need more blocks than there are. Not a LodgeTree, whose
+// nodes come from memory of its own: where that is out, so is that of the list.
+TEST(Store, BatchesThatAreRefusedInTheMiddle) {
+  for (const std::string_view spec : {kStrict[0], kStrict[1], kStrict[2], kBuffered}) {
+    std::map<std::string, std::uint64_t, std::less<>> reached;
+    const bool buffered = is_buffered(spec);
+    for (const std::uint64_t blocks : buffered ? std::vector{0U} : std::vector{1U, 5U, 12U}) {
+      const StoreReport report = refuse(spec, {buffered ? 900 : 60, blocks, true});
+      for (const auto& [path, times] : report.reached) reached[path] += times;
+    }
+    EXPECT_TRUE(reached.contains(kTakenBack)) << spec;
+    // Where taking it back needs memory, too, recovery does that.
+    const bool needs_memory = spec.starts_with("bztree");
+    EXPECT_TRUE(reached.contains(needs_memory ? "A10: not taken back" : "A10: refused")) << spec;
+  }
 }
 
 // A crash of the source; the copy itself is in copies_test.cpp.
