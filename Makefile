@@ -71,7 +71,8 @@ crash: ## Crash every tree at every point for ten minutes (CRASH_BUDGET=600)
 	@scripts/bootstrap build
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
-	@build/release/crash/everleaf-crash --budget $$(($(CRASH_BUDGET) * 7 / 20))
+	@build/release/crash/everleaf-crash --budget $$(($(CRASH_BUDGET) * 6 / 20))
+	@build/release/crash/everleaf-crash --store --budget $$(($(CRASH_BUDGET) / 20))
 	@build/release/crash/everleaf-crash --permuted --budget $$(($(CRASH_BUDGET) / 20))
 	@build/release/crash/everleaf-crash --domain disk --budget $$(($(CRASH_BUDGET) / 5))
 	@build/release/crash/everleaf-crash --domain process --nested 1 --budget $$(($(CRASH_BUDGET) / 20))
@@ -92,6 +93,7 @@ mutants: ## Would the crash checker notice? Drop every flush and fence; plant kn
 	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
 	@build/release/crash/everleaf-crash --planted --budget 20
 	@build/release/crash/everleaf-crash --mutate --budget 300
+	@build/release/crash/everleaf-crash --mutate --store --budget 60
 
 fuzz: ## Feed pools, files and calls that a fuzzer makes up (FUZZ_SECONDS=120 for each target)
 	@scripts/bootstrap build fuzz

@@ -118,9 +118,7 @@ void declare_options(CLI::App& app, Arguments& a) {
       ->check(CLI::PositiveNumber);
   app.add_flag("--pmwcas", a.pmwcas,
                "Programs of src/pmwcas without a tree; --program 1,2/0:1>3+1:2>4/r0,1:+1");
-  app.add_flag("--store", a.store,
-               "A store over the tree instead of an index: two tables, values of all lengths, "
-               "batches, drops; --keys are those of one table");
+  app.add_flag("--store", a.store, "A store over the tree: two tables, values, batches, drops");
   app.add_flag("--all-schedules", a.all_schedules,
                "With --pmwcas: every schedule of one program, or of those that are small enough");
   app.add_flag("--mutate", a.mutate, "Drop each flush and fence in turn: the checker must notice");

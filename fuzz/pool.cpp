@@ -1,6 +1,7 @@
 // Damaged pools: opening, checking, walking, writing, repairing. The input is a list of changes to
 // a whole pool, so that checksums do not end each try: first byte: which pool; then each change is
-// a kind, a place and a word. Nothing may crash or hang, and no value may be wrong.
+// a kind, a place and a word. Nothing may crash or hang, and no value may be wrong. Of some pools a
+// table is half dropped: its blocks are in a list that the next open goes through.
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -61,24 +62,76 @@ const std::vector<std::uint8_t>& whole_pool(std::size_t tree, bool closed) {
   return bytes;
 }
 
+std::uint64_t word_at(const std::vector<std::uint8_t>& bytes, std::uint64_t at) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, &bytes[at], sizeof word);
+  return word;
+}
+void put_word(std::vector<std::uint8_t>& bytes, std::uint64_t at, std::uint64_t word) {
+  std::memcpy(&bytes[at], &word, sizeof word);
+}
+void seal(std::vector<std::uint8_t>& bytes, std::uint64_t at, std::size_t from, std::size_t to,
+          std::size_t where) {
+  put_word(bytes, at + where, XXH3_64bits(&bytes[at + from], to - from));
+}
+// Of a list of the store, as long as it says to be, if that can be.
+void seal_list(std::vector<std::uint8_t>& bytes, std::uint64_t at) {
+  const std::uint64_t count = word_at(bytes, at + 8);
+  if (count > (bytes.size() - at) / 8 - 2) return;
+  seal(bytes, at, 8, sizeof(pmem::StoreList) + count * 8, 0);
+}
+
+// Table "n" of that pool, whose process died, is gone, and none of its blocks is free yet. Where
+// the list is.
+std::uint64_t drop_half(std::vector<std::uint8_t>& bytes) {
+  std::vector<pmem::Offset> blocks;
+  {
+    const fuzz::File file(bytes);
+    StoreOptions options;
+    options.pool.mode = Mode::read_only;
+    Store store = Store::open(file.path(), options).value();
+    Pool pool = store.pool();
+    blocks = PoolAccess::state(pool).blocks_of("n").value();
+  }
+  expect(!blocks.empty(), "a table without blocks");
+  const std::uint64_t root = word_at(bytes, pmem::kStoreAt);
+  // The end of the first extent, where no record is.
+  const std::uint64_t extent = root + offsetof(pmem::StoreRoot, extents);
+  const std::uint64_t bytes_of_list = sizeof(pmem::StoreList) + blocks.size() * 8;
+  const std::uint64_t at =
+      (word_at(bytes, extent) + word_at(bytes, extent + 8) - bytes_of_list) / 16 * 16;
+  put_word(bytes, at + 8, blocks.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) put_word(bytes, at + 16 + i * 8, blocks[i]);
+  seal_list(bytes, at);
+  put_word(bytes, root + offsetof(pmem::StoreRoot, dropping), at);
+  for (std::uint64_t entry = pmem::kDirectoryAt;; entry += sizeof(pmem::DirectoryEntry)) {
+    const auto* const name = &bytes[entry + offsetof(pmem::DirectoryEntry, name)];
+    if (word_at(bytes, entry) == 0 || std::memcmp(name, "n", 2) != 0) continue;
+    put_word(bytes, entry, 0);
+    return at;
+  }
+}
+
 class Damage {
  public:
-  Damage(std::vector<std::uint8_t>& bytes, fuzz::Choices& choices)
-      : bytes_(bytes), choices_(choices) {}
+  // `list`: of a drop that is under way; 0: none.
+  Damage(std::vector<std::uint8_t>& bytes, fuzz::Choices& choices, std::uint64_t list)
+      : bytes_(bytes), choices_(choices), list_(list) {}
 
   void one() {
     switch (choices_.below(7)) {
       case 0:
+        if (list_ != 0 && choices_.below(4) != 0) return list();
         return word(pmem::kHeapAt + choices_.take(3) % (bytes_.size() - pmem::kHeapAt));
       case 1: {
         const pmem::Offset at = choices_.below(2) == 0 ? pmem::kHeaderA : pmem::kHeaderB;
         word(at + choices_.below(30) * 8);
-        return seal(at, 8, 248, 248);
+        return seal(bytes_, at, 8, 248, 248);
       }
       case 2: {
         const pmem::Offset at = pmem::kDirectoryAt + choices_.below(3) * 256;
         word(at + choices_.below(31) * 8);
-        return seal(at, 8, 208, 248);
+        return seal(bytes_, at, 8, 208, 248);
       }
       case 3:
         return word(pmem::kStateAt + choices_.below(16) * 8);
@@ -98,6 +151,10 @@ class Damage {
   }
 
  private:
+  void list() {
+    word(list_ + 8 + choices_.below(32) * 8);
+    seal_list(bytes_, list_);
+  }
   void word(std::uint64_t at) {
     at = at / 8 * 8;
     if (at + 8 > bytes_.size()) return;
@@ -124,13 +181,10 @@ class Damage {
     }
     std::memcpy(&bytes_[at], &now, 8);
   }
-  void seal(std::uint64_t at, std::size_t from, std::size_t to, std::size_t where) {
-    const std::uint64_t sum = XXH3_64bits(&bytes_[at + from], to - from);
-    std::memcpy(&bytes_[at + where], &sum, sizeof sum);
-  }
 
   std::vector<std::uint8_t>& bytes_;
   fuzz::Choices& choices_;
+  const std::uint64_t list_;
 };
 
 // No value but those that were put; true for what may have been written since.
@@ -214,9 +268,12 @@ void repair(const std::filesystem::path& path) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::Choices choices({data, size});
   const auto which = choices.take(1);
-  std::vector<std::uint8_t> bytes = whole_pool(which % trees().size(), (which & 128) != 0);
+  const bool half_dropped = (which & 144) == 144;
+  const bool closed = (which & 128) != 0 && !half_dropped;
+  std::vector<std::uint8_t> bytes = whole_pool(which % trees().size(), closed);
+  const std::uint64_t list = half_dropped ? drop_half(bytes) : 0;
   const bool damaged = !choices.empty() || (which & 64) != 0;
-  Damage damage(bytes, choices);
+  Damage damage(bytes, choices, list);
   for (int i = 0; i < 24 && !choices.empty(); ++i) damage.one();
   if ((which & 64) != 0) bytes.resize(bytes.size() / 256 * (which % 256));
   if ((which & 32) != 0) {
