@@ -14,6 +14,7 @@
 
 #include "shrink.hpp"
 #include "store_run.hpp"
+#include "threads/store_threads.hpp"
 
 namespace everleaf::crash {
 namespace {
@@ -385,6 +386,65 @@ TEST(Store, AReplayFindsTheSameCrash) {
   ASSERT_TRUE(replayed.failure);
   EXPECT_TRUE(replayed.replayed);
   EXPECT_EQ(replayed.failure->what, found.failure->what);
+}
+
+// Two threads, every schedule with one preemption, some at random, and crashes in all of them.
+StoreProgram meeting(std::string_view spec, Steps first, Steps second) {
+  StoreProgram program{std::string(spec), Domain::memory, {}, {}};
+  program.before = {{"a", "k1", std::string(40, '1')},
+                    {"a", "k2", std::string(40, '2')},
+                    {"b", "k1", std::string(40, '3')}};
+  if (is_buffered(spec)) first = then(std::move(first), ticks(2));
+  program.threads = {std::move(first), std::move(second)};
+  program.deadline = Deadline::within(1);
+  return program;
+}
+void meet(const StoreProgram& program) {
+  const StoreThreadsReport report = run_store_threads(program);
+  EXPECT_EQ(report.failure, "") << program.spec << ": " << to_string(report.switches);
+  EXPECT_GT(report.schedules, 20U) << program.spec;
+  EXPECT_GT(report.executions, 100U) << program.spec;
+}
+constexpr std::string_view kMeeting[] = {kStrict[0], kStrict[1], kStrict[2], kStrict[3], kBuffered};
+
+TEST(StoreThreads, PutsOfOneKey) {
+  for (const std::string_view spec : kMeeting) {
+    meet(meeting(spec, {put("a", "k1", std::string(60, 'x'))},
+                 {put("a", "k1", std::string(60, 'y')), erase("a", "k1")}));
+  }
+}
+TEST(StoreThreads, PutsOfNeighbours) {
+  for (const std::string_view spec : kMeeting) {
+    meet(meeting(spec, {put("a", "k3", std::string(60, 'x')), erase("a", "k2")},
+                 {put("a", "k4", std::string(60, 'y'))}));
+  }
+}
+TEST(StoreThreads, ABatchAgainstPuts) {
+  for (const std::string_view spec : kMeeting) {
+    meet(meeting(spec,
+                 {batch({{"a", "k1", std::string(60, 'x')},
+                         {"a", "k2", std::nullopt},
+                         {"b", "k9", std::string(60, 'x')}})},
+                 {put("a", "k1", std::string(60, 'y')), put("b", "k9", std::string(60, 'y'))}));
+  }
+}
+TEST(StoreThreads, ADropAgainstPuts) {
+  for (const std::string_view spec : kMeeting) {
+    meet(meeting(spec, {drop("a")},
+                 {put("a", "k1", std::string(60, 'y')), put("b", "k2", std::string(60, 'y'))}));
+  }
+}
+// The fence of S1 is missed by threads, too.
+TEST(StoreThreads, ADroppedFenceIsNoticed) {
+  StoreProgram program = meeting("wbtree:node=256", {put("a", "k1", std::string(60, 'x'))},
+                                 {put("a", "k2", std::string(60, 'y'))});
+  Config config = on("wbtree:node=256");
+  config.collect_sites = config.record_only = true;
+  for (const auto& [site, use] : run_store({config, kWrites}).sites) {
+    if (site.file == "src/store/write.cpp" && site.act == Act::fence) program.dropped = site;
+  }
+  ASSERT_TRUE(program.dropped);
+  EXPECT_NE(run_store_threads(program).failure.find("damage"), std::string::npos);
 }
 
 }  // namespace
