@@ -181,7 +181,7 @@ class StoreRun final : Crasher {
     operation_ = fmt::format("operation {}: {}", step_, to_string(step));
     began_ = epoch();
     kind_ = step.kind;
-    used_ = StoreAccess::state(*store_).space().blocks_in_use();
+    used_ = StoreAccess::state(*store_).space().in_use().blocks;
     after_ = now_;
     switch (step.kind) {
       case Kind::batch:
@@ -504,7 +504,7 @@ class StoreRun final : Crasher {
 
   void note_case(const Tables& is) {
     const bool fresh =
-        store_ && StoreAccess::state(*store_).space().blocks_in_use() > used_ && after_;
+        store_ && StoreAccess::state(*store_).space().in_use().blocks > used_ && after_;
     if (fresh && kind_ <= Kind::exchange && *after_ != now_) {
       reach(is == *after_ ? "A2: the write is there" : "A1: no word names the record");
     }
