@@ -61,7 +61,7 @@ void describe_store(Contents& all, const std::string& path) {
   Store store = value_or_fail(Store::open(path, options));
   const StoreInfo info = value_or_fail(store.info());
   all.store = StoreRow{info.durability, info.record_bytes, info.record_bytes_used, info.records};
-  all.problems = info.problems;
+  all.problems.insert(all.problems.end(), info.problems.begin(), info.problems.end());
   for (const IndexInfo& one : info.tables) {
     describe(all, {one, {}, 0}, [&store](IndexRow& row) {
       const TableStats stats = with_key_type(row.info.key_type, [&]<class K>() {
@@ -76,8 +76,9 @@ void describe_store(Contents& all, const std::string& path) {
 // Lets go of the pool: a file is open once at a time.
 Contents contents_of(Pool pool, const std::string& path) {
   Contents all;
+  std::vector<std::string> damaged;  // entries of the directory, which a store names itself
   bool tables = false;
-  for (const IndexInfo& info : value_or_fail(pool.indexes(&all.problems))) {
+  for (const IndexInfo& info : value_or_fail(pool.indexes(&damaged))) {
     tables = tables || info.table;
     if (info.table) continue;
     describe(all, {info, {}, 0}, [&pool](IndexRow& row) {
@@ -86,7 +87,10 @@ Contents contents_of(Pool pool, const std::string& path) {
                                 [&]<class K>() { return open_index<K>(pool, choice).stats(); });
     });
   }
-  if (!tables) return all;
+  if (!tables) {
+    all.problems.insert(all.problems.end(), damaged.begin(), damaged.end());
+    return all;
+  }
   (void)pool.close();
   describe_store(all, path);
   return all;

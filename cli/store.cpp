@@ -51,11 +51,19 @@ void rehearse(const StoreArguments& arguments) {
   });
 }
 
-Store open_store(const StoreArguments& arguments, Mode mode) {
+// Whether opening it makes one: there is no file, or a pool of indexes alone.
+bool makes_store(const StoreArguments& arguments) {
   std::error_code ignored;
-  if (mode == Mode::open_or_create && !std::filesystem::exists(arguments.pool, ignored)) {
-    rehearse(arguments);
-  }
+  if (!std::filesystem::exists(arguments.pool, ignored)) return true;
+  if (arguments.index.empty()) return false;  // the default tree fits
+  StoreOptions options;
+  options.pool.mode = Mode::read_only;
+  const auto store = Store::open(arguments.pool, options);
+  return !store && store.error().code == Code::not_found;
+}
+
+Store open_store(const StoreArguments& arguments, Mode mode) {
+  if (mode == Mode::open_or_create && makes_store(arguments)) rehearse(arguments);
   StoreOptions options;
   options.pool = pool_options(arguments, mode);
   options.durability = durability_of(arguments);

@@ -301,10 +301,9 @@ class Core {
         with([&](everleaf::Store& store) -> everleaf::Result<std::shared_ptr<Handle<K>>> {
           auto table = store.table<K>(name, spec);
           if (!table) return std::unexpected(std::move(table).error());
+          auto handle = std::make_shared<Handle<K>>(std::move(*table));
           const std::lock_guard guard(handles_mutex_);
-          auto& handle = handles<K>()[name];
-          if (handle == nullptr) handle = std::make_shared<Handle<K>>(std::move(*table));
-          return handle;
+          return handles<K>().try_emplace(name, std::move(handle)).first->second;
         }));
   }
   // Waits for calls of other threads, and they for it.
@@ -317,8 +316,12 @@ class Core {
       if (store_) {
         dropping.emplace(store_->drop_table(name));
         // It may be gone although that failed: then nobody may find its handle under the name.
-        const auto left = store_->tables();
-        if (left && std::ranges::find(*left, name, &everleaf::IndexInfo::name) == left->end()) {
+        bool gone = dropping->has_value();
+        if (!gone) {
+          const auto left = store_->tables();
+          gone = left && std::ranges::find(*left, name, &everleaf::IndexInfo::name) == left->end();
+        }
+        if (gone) {
           empty_handle(bytes_handles_, name);
           empty_handle(u64_handles_, name);
         }
@@ -496,7 +499,8 @@ class Table {
   }
 
   nb::typed<nb::dict, nb::str, nb::any> stats() const {
-    const everleaf::TableStats stats = run([](auto& t) { return t.stats(); });
+    everleaf::TableStats stats;
+    expect_done(run([&](auto& t) { return t.stats(stats); }));
     nb::dict all;
     all["name"] = to_text(stats.name);
     all["spec"] = to_text(stats.spec);
@@ -564,6 +568,12 @@ class Table {
 class Batch {
  public:
   explicit Batch(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  Batch(Batch&&) noexcept = default;
+  Batch& operator=(Batch&&) = delete;
+  // In a child of fork() another thread of the parent may have been in the middle of a change.
+  ~Batch() {
+    if (core_ != nullptr && core_->forked()) (void)new everleaf::Batch(std::move(batch_));
+  }
 
   template <class K>
   void put(const Table<K>& table, KeyArgument<K> key, BufferArgument value) {

@@ -176,6 +176,9 @@ class _Values(ValuesView[bytes], Generic[K]):
 
     _mapping: "Range[K]"
 
+    def __contains__(self, value: object) -> bool:
+        return any(one == value for one in self)  # not by key: one may go meanwhile
+
     def __iter__(self) -> Iterator[bytes]:
         return (value for _, value in self._mapping._pairs(False))
 

@@ -454,11 +454,6 @@ Space::Use Space::in_use() const {
   return use;
 }
 
-std::uint64_t Space::block_bytes(std::size_t bytes) {
-  const std::size_t size_class = class_of(bytes);
-  return size_class == kNone ? chunks_for(bytes) * kChunkBytes : kClasses[size_class];
-}
-
 std::uint64_t Space::dram_bytes() const {
   const base::MutexGuard guard(mutex_);
   std::uint64_t total = chunks_.capacity() * sizeof(Chunk);

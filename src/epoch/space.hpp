@@ -89,8 +89,6 @@ class Space {
     std::uint64_t bytes = 0;  // of these blocks
   };
   [[nodiscard]] Use in_use() const;  // O(chunks)
-  // Of a block that reserve() would give for so many bytes.
-  [[nodiscard]] static std::uint64_t block_bytes(std::size_t bytes);
   template <class F>
   void for_each_extent(F&& visit) const {
     for (const Run& run : runs()) visit(run.at, run.bytes);

@@ -1,13 +1,13 @@
 // everleaf.h over store.hpp. No exception leaves it.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <string>
-#include <thread>
 #include <variant>
 #include <vector>
 
@@ -36,7 +36,7 @@ struct everleaf_batch {
 };
 struct everleaf_view {
   decltype(everleaf_table::any) table;  // it outlives the view, and keeps the store open
-  std::thread::id opener;
+  std::uint64_t opener;
   everleaf::View view;
 };
 
@@ -136,6 +136,13 @@ int with_key(Handle* handle, const everleaf_key& key, Call call) {
   });
 }
 
+// Unlike the system's numbers none comes again.
+std::uint64_t this_thread() {
+  static std::atomic<std::uint64_t> last{0};
+  thread_local const std::uint64_t number = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  return number;
+}
+
 // Structs whose size the caller says: the shortest that it may be, which stays when they grow.
 template <class T>
 constexpr std::size_t kShortest = 0;
@@ -149,12 +156,14 @@ template <>
 constexpr std::size_t kShortest<everleaf_repair_options> = offsetof(everleaf_repair_options,
                                                                     context) +
                                                            sizeof(void*);
-constexpr std::size_t kLongest = 4096;  // a size above was never set
+constexpr std::size_t kLongest = 1024;  // a size above was never set
 
 template <class T>
 bool is_sized(const T* from) {
   static_assert(kShortest<T> >= 2 * sizeof(std::size_t));
-  return from != nullptr && from->size >= kShortest<T> && from->size <= kLongest;
+  static_assert(kShortest<T> % alignof(T) == 0);
+  return from != nullptr && from->size >= kShortest<T> && from->size <= kLongest &&
+         from->size % alignof(T) == 0;
 }
 // What the caller's struct does not have is that of `all`. False: it says more than we know.
 template <class T>
@@ -541,7 +550,7 @@ int everleaf_view_open(everleaf_table* table, everleaf_key key, const void** val
   if (value == nullptr || size == nullptr || view == nullptr) return EVERLEAF_BAD_CALL;
   return with_key(table, key, [&](auto& t, auto k) {
     std::unique_ptr<everleaf_view> opened(
-        new everleaf_view{table->any, std::this_thread::get_id(), t.get_view(k)});
+        new everleaf_view{table->any, this_thread(), t.get_view(k)});
     if (!opened->view) return code_of(opened->view.outcome());
     *value = (*opened->view).data();
     *size = (*opened->view).size();
@@ -550,7 +559,7 @@ int everleaf_view_open(everleaf_table* table, everleaf_key key, const void** val
   });
 }
 int everleaf_view_close(everleaf_view* view) {
-  if (view != nullptr && view->opener != std::this_thread::get_id()) return EVERLEAF_BAD_CALL;
+  if (view != nullptr && view->opener != this_thread()) return EVERLEAF_BAD_CALL;
   return release(view);
 }
 int everleaf_contains(everleaf_table* table, everleaf_key key) {

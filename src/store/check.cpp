@@ -16,6 +16,19 @@ std::string of_table(const TableBase& table, const std::string& what) {
 
 }  // namespace
 
+// Blocks that are in use are those of `named` and those that wait to be free. `waiting` is as of
+// before: what waits becomes free meanwhile, never the other way round.
+void State::add_unnamed(std::vector<Offset> named, std::uint64_t waiting,
+                        std::vector<std::string>& problems) const {
+  std::ranges::sort(named);
+  named.erase(std::ranges::unique(named).begin(), named.end());
+  const std::uint64_t accounted = waiting + named.size();
+  const std::uint64_t in_use = space_->in_use().blocks;
+  if (in_use <= accounted) return;
+  problems.push_back("blocks for values that are in use, and that no key names: " +
+                     std::to_string(in_use - accounted));
+}
+
 Result<CheckReport> State::check() {
   auto report = pool_.check();
   if (!report) return report;
@@ -23,6 +36,7 @@ Result<CheckReport> State::check() {
     const base::MutexGuard guard(tables_mutex_);
     const std::uint64_t waiting = pending_.load(std::memory_order_relaxed);
     std::vector<Offset> records;
+    std::vector<Offset> damaged_records;  // their keys may be another's
     bool all_walked = true;
     for (const auto& [name, table] : tables_) {
       std::size_t damaged = 0;
@@ -32,10 +46,10 @@ Result<CheckReport> State::check() {
       };
       const Outcome walked = table->for_each_value([&](Word word, bool whole) {
         const Record record = Record::of(word);
+        const bool in_use = read_only() || space_->in_use(record.at, record.bytes());
+        if (!whole && in_use) damaged_records.push_back(record.at);
         if (!whole) return problem("a value does not fit its checksum", record.at);
-        if (!read_only() && !space_->in_use(record.at, record.bytes())) {
-          return problem("the memory of a value is not in use", record.at);
-        }
+        if (!in_use) return problem("the memory of a value is not in use", record.at);
         records.push_back(record.at);
       });
       if (walked != Outcome::done) {
@@ -52,14 +66,10 @@ Result<CheckReport> State::check() {
     if (const auto twice = std::ranges::adjacent_find(records); twice != records.end()) {
       report->problems.push_back("the value at offset " + std::to_string(*twice) +
                                  " belongs to two keys");
-    } else if (all_walked && !read_only()) {
-      // In this order: what waits becomes free meanwhile, never the other way round.
-      const std::uint64_t accounted = waiting + records.size();
-      const std::uint64_t in_use = space_->in_use().blocks;
-      if (in_use > accounted) {
-        report->problems.push_back(std::to_string(in_use - accounted) +
-                                   " blocks for values are in use, and no key names them");
-      }
+    }
+    if (all_walked && !read_only() && !medium().failed()) {
+      records.insert(records.end(), damaged_records.begin(), damaged_records.end());
+      add_unnamed(std::move(records), waiting, report->problems);
     }
   } catch (const std::bad_alloc&) {
     return std::unexpected(Error{Code::out_of_space, "no memory to check the store"});

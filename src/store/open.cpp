@@ -58,7 +58,7 @@ Result<std::shared_ptr<State>> State::start(Pool pool, std::optional<Durability>
   const std::uint64_t started = base::now_ns();
   try {
     auto state = base::shared_here(std::make_unique<State>(std::move(pool)));
-    const bool there = pmem::load(state->medium().at<Word>(pmem::kStoreAt)) != 0;
+    const bool there = state->has_root();
     if (!there && state->read_only()) {
       return std::unexpected(Error{Code::not_found, "there is no store in this pool"});
     }
@@ -107,6 +107,12 @@ Result<void> State::create(Durability durability) {
   return corrupt("the heap is damaged: restore the pool from a copy");
 }
 
+std::unique_ptr<epoch::Space> State::new_space() const {
+  return std::make_unique<epoch::Space>(medium(), base_.heap(), base_.redo(),
+                                        medium().offset_of(root().extents.data()),
+                                        root().extents.size());
+}
+
 Result<void> State::open(std::optional<Durability> durability) {
   const Offset at = pmem::load(medium().at<Word>(pmem::kStoreAt));
   if (at % pmem::kLine != 0 || base_.heap().allocated_bytes(at) < sizeof(pmem::StoreRoot)) {
@@ -122,9 +128,7 @@ Result<void> State::open(std::optional<Durability> durability) {
         Error{Code::wrong_tree, "the store is " + std::string(to_string(durability_)) + ", not " +
                                     std::string(to_string(*durability))});
   }
-  space_ = std::make_unique<epoch::Space>(medium(), base_.heap(), base_.redo(),
-                                          at + offsetof(pmem::StoreRoot, extents),
-                                          std::tuple_size_v<decltype(root().extents)>);
+  space_ = new_space();
   if (space_->open() != Outcome::done) {
     return corrupt("impossible extents in the store's root block at offset " + std::to_string(at));
   }
@@ -153,7 +157,7 @@ Result<void> State::open_tables() {
     std::string problem = "table '" + info.name + "': ";
     problem += opened.error().message;
     if (!read_only()) return std::unexpected(Error{opened.error().code, problem});
-    unopened_.push_back(std::move(problem));
+    unopened_.emplace(info.name, std::move(problem));
   }
   return {};
 }
@@ -367,15 +371,25 @@ void State::retire(Word word) noexcept {
 
 // A read-only store does not find out at opening which memory is in use.
 void State::count_named(StoreInfo& info) const {
+  const auto named = new_space();
+  if (named->open() != Outcome::done) return;  // it was done
   const base::MutexGuard guard(tables_mutex_);
   for (const auto& [name, table] : tables_) {
-    const Outcome walked = table->for_each_word([&info](Word word) {
-      ++info.records;
-      info.record_bytes_used += epoch::Space::block_bytes(Record::of(word).bytes());
+    std::uint64_t impossible = 0;
+    const Outcome walked = table->for_each_word([&](Word word) {
+      const Record record = Record::of(word);
+      if (!named->claim(record.at, record.bytes())) ++impossible;
       return true;
     });
     if (walked != Outcome::done) info.problems.push_back(walk_failed(name, walked));
+    if (impossible == 0) continue;
+    std::string problem = "table '" + name;
+    problem += "': values that cannot lie where their keys say: ";
+    info.problems.push_back(problem + std::to_string(impossible));
   }
+  const epoch::Space::Use use = named->in_use();
+  info.records = use.blocks;
+  info.record_bytes_used = use.bytes;
 }
 
 Result<StoreInfo> State::info() const {
@@ -384,9 +398,10 @@ Result<StoreInfo> State::info() const {
   info.pool = pool_.info();
   auto all = base_.indexes(&info.problems);
   if (!all) return std::unexpected(all.error());
-  std::erase_if(*all, [](const IndexInfo& one) { return !one.table; });
+  std::erase_if(
+      *all, [this](const IndexInfo& one) { return !one.table || unopened_.contains(one.name); });
   info.tables = std::move(*all);
-  info.problems.insert(info.problems.end(), unopened_.begin(), unopened_.end());
+  for (const auto& [name, problem] : unopened_) info.problems.push_back(problem);
   info.record_bytes = space_->bytes_owned();
   if (read_only()) {
     count_named(info);

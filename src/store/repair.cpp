@@ -342,7 +342,8 @@ class Repair {
       }
       report_.problems.push_back(opened.error().message);
     }
-    if (tables.empty() && report_.problems.empty()) {
+    // A crash may have come between the mark in the header and the root block.
+    if (tables.empty() && (report_.problems.empty() || (old != nullptr && !old->has_root()))) {
       return std::unexpected(Error{Code::not_found, path_.string() + " has no tables"});
     }
     if (old != nullptr) add_problems(old->pool().check());  // what the trees' own do not see

@@ -163,6 +163,7 @@ class State : public std::enable_shared_from_this<State> {
   static Result<std::shared_ptr<State>> start_to_salvage(const std::filesystem::path& path,
                                                          std::vector<std::string>& problems);
   [[nodiscard]] std::shared_ptr<TableBase> table_to_salvage(std::string_view name) const;
+  [[nodiscard]] bool has_root() const { return pmem::load(medium().at<Word>(pmem::kStoreAt)) != 0; }
   explicit State(Pool pool);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -229,6 +230,9 @@ class State : public std::enable_shared_from_this<State> {
   void reclaim();
   void wait_for_space();
   void count_named(StoreInfo& info) const;
+  void add_unnamed(std::vector<Offset> named, std::uint64_t waiting,
+                   std::vector<std::string>& problems) const;
+  [[nodiscard]] std::unique_ptr<epoch::Space> new_space() const;
   [[nodiscard]] pmem::StoreRoot& root() const {
     return *medium().at<pmem::StoreRoot>(pmem::load(medium().at<Word>(pmem::kStoreAt)));
   }
@@ -271,7 +275,8 @@ class State : public std::enable_shared_from_this<State> {
   std::atomic<std::uint64_t> pending_{0};
   // Value words of a damaged table: their memory is not theirs.
   std::unordered_set<Word> damaged_;
-  std::vector<std::string> unopened_;  // of a read-only store: its damaged tables
+  // Of a read-only store: its damaged tables, and what is wrong with them.
+  std::map<std::string, std::string, std::less<>> unopened_;
   bool from_image_ = false;
   bool finished_ = true;  // nothing to close; false while the store serves
   std::uint64_t open_ns_ = 0;

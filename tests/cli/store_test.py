@@ -264,6 +264,8 @@ class Stores(CliTest):
         self.fails(3, "there is no store", "store", "repair", self.pool, "-o", copy)
         self.assertFalse(copy.exists())
         self.fails(3, "there is no store", "store", "get", self.pool, "t", "k")
+        self.fails(2, "there is no tree", "store", "put", self.pool, "t", "k", "v", "--index", "no")
+        self.fails(3, "there is no store", "store", "get", self.pool, "t", "k")
 
     def test_strict(self):
         self.fill({b"a": b"1"}, "--durability", "strict")

@@ -216,6 +216,8 @@ static void options_of_other_headers(void) {
   CHECK(everleaf_fill_options(options) == EVERLEAF_BAD_CALL);
   CHECK(everleaf_open_in_memory(options, &store) == EVERLEAF_BAD_CALL);
   CHECK(everleaf_open("never", options, &store) == EVERLEAF_BAD_CALL);
+  options->size = first + 2; /* a part of a member */
+  CHECK(everleaf_fill_options(options) == EVERLEAF_BAD_CALL);
   options->size = (size_t)-1;
   CHECK(everleaf_fill_options(options) == EVERLEAF_BAD_CALL);
   CHECK(everleaf_open_in_memory(options, &store) == EVERLEAF_BAD_CALL);

@@ -1,5 +1,7 @@
 // A damaged file: an error, or answers of which no value is wrong. Never a crash, never a hang.
+#include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "pmem/format.hpp"
 #include "store/state.hpp"
@@ -223,6 +225,41 @@ TEST_P(Damaged, InfoNamesWhatIsDamaged) {
   EXPECT_EQ(info.problems.size(), 1U);
   EXPECT_EQ(info.records, all_.size());
   EXPECT_GT(info.record_bytes_used, 0U);
+  EXPECT_LE(info.record_bytes_used, info.record_bytes);
+}
+
+// A damaged value is one problem: its memory is named all the same. A damaged length counts for
+// nothing in the figures.
+TEST_P(Damaged, OneProblemForOneValue) {
+  make(true);
+  const std::vector<std::byte> good = read_bytes(scratch_ / "s");
+  std::string longest;
+  for (const auto& [key, value] : all_)
+    longest = std::max(longest, value, [](auto& a, auto& b) { return a.size() < b.size(); });
+  ASSERT_GT(longest.size(), 8U);
+  std::vector<std::byte> bytes = good;
+  const auto at = std::ranges::search(
+      bytes, std::as_bytes(std::span<const char>(longest.data(), longest.size())));
+  ASSERT_FALSE(at.empty());
+  const auto place = static_cast<std::size_t>(at.begin() - bytes.begin());
+  bytes[place] ^= std::byte{1};
+  write_bytes(scratch_ / "s", bytes);
+  {
+    auto store = Store::open(scratch_ / "s", small_store(GetParam())).value();
+    const auto report = store.check().value();
+    ASSERT_EQ(report.problems.size(), 1U) << report.problems.back();
+    EXPECT_NE(report.problems.front().find("checksum"), std::string::npos);
+  }
+  bytes = good;
+  const std::size_t record = place - 8;
+  const pmem::Word word = store::Record{record, longest.size()}.word();
+  const auto named = std::ranges::search(bytes, std::as_bytes(std::span(&word, 1)));
+  ASSERT_FALSE(named.empty());
+  named[3] ^= std::byte{8};  // of the length: 128 MiB more
+  write_bytes(scratch_ / "s", bytes);
+  auto store = Store::open(scratch_ / "s", small_store(GetParam(), Mode::read_only)).value();
+  const StoreInfo info = store.info().value();
+  EXPECT_EQ(info.problems.size(), 1U);
   EXPECT_LE(info.record_bytes_used, info.record_bytes);
 }
 
