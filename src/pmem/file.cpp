@@ -106,6 +106,8 @@ Descriptor::~Descriptor() {
     const base::MutexGuard guard(open_here().mutex);
     const auto mine = open_here().files.find(identity(fd_));
     if (mine != open_here().files.end()) open_here().files.erase(mine);
+    // A child of fork() has the same open file, and keeps it: closing ours would not unlock it.
+    (void)::flock(fd_, LOCK_UN);
   }
   ::close(fd_);
 }

@@ -27,7 +27,7 @@ class Descriptor {
     return *this;
   }
   ~Descriptor();
-  // Another one for the same open file, which stays locked as long as either lives.
+  // Another one for the same open file, whose lock ends with the one that locked it.
   [[nodiscard]] Result<Descriptor> duplicate() const;
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }

@@ -394,6 +394,29 @@ TEST_P(Files, AChildClosesNothing) {
   EXPECT_EQ(unsound(again), "");
 }
 
+// Nor does a child that lives on keep its parent, or anybody else, from opening the store again.
+TEST_P(Files, AChildHoldsNoLock) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  auto store = Store::open(scratch_ / "s", small_store(GetParam())).value();
+  ASSERT_EQ(store.table("t")->put("a", "1"), Outcome::done);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    ::close(ends[1]);
+    char byte = 0;
+    (void)!::read(ends[0], &byte, 1);  // until the parent has done
+    ::_exit(0);
+  }
+  EXPECT_TRUE(store.close());
+  auto again = Store::open(scratch_ / "s", small_store(GetParam()));
+  EXPECT_TRUE(again.has_value()) << again.error().message;
+  EXPECT_FALSE(Store::open(scratch_ / "s", small_store(GetParam())).has_value());
+  ::close(ends[0]);
+  ::close(ends[1]);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
 TEST_P(Files, Backup) {
   auto store = Store::open(scratch_ / "s", small_store(GetParam())).value();
   auto table = store.table("t").value();
