@@ -280,7 +280,8 @@ class Store {
   [[nodiscard]] Pool pool() const;
 
   // Releases this handle. If it is the last one on the store, it is closed now, and a failed
-  // write-back is the error.
+  // write-back is the error. Of a closed handle, and of one that was moved from, all calls but
+  // close() and pool() answer bad_argument, or dropped; pool() must not be called.
   Result<void> close();
 
  private:

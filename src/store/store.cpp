@@ -5,6 +5,13 @@
 #include "store/state.hpp"
 
 namespace everleaf {
+namespace {
+
+std::unexpected<Error> closed() {
+  return std::unexpected(Error{Code::bad_argument, "the store is closed"});
+}
+
+}  // namespace
 
 Result<Store> StoreAccess::over(Pool pool, std::optional<Durability> durability) {
   auto state = store::State::start(std::move(pool), durability);
@@ -28,24 +35,28 @@ Result<Store> Store::anonymous(const StoreOptions& options) {
 
 template <class K>
 Result<Table<K>> Store::table(std::string_view name, std::string_view spec) {
+  if (!state_) return closed();
   auto table = state_->table<K>(name, spec);
   if (!table) return std::unexpected(table.error());
   return Table<K>(state_, std::move(*table));
 }
 
 Result<void> Store::drop_table(std::string_view name) {
+  if (!state_) return closed();
   return state_->drop_table(name);
 }
 Result<std::vector<IndexInfo>> Store::tables() const {
+  if (!state_) return closed();
   return state_->tables();
 }
 Outcome Store::apply(const Batch& batch) {
-  return state_->apply(batch.items_);
+  return state_ ? state_->apply(batch.items_) : Outcome::dropped;
 }
 Outcome Store::sync() {
-  return state_->sync();
+  return state_ ? state_->sync() : Outcome::dropped;
 }
 Result<void> Store::backup(const std::filesystem::path& path) {
+  if (!state_) return closed();
   return state_->backup(path);
 }
 Result<RepairReport> Store::repair(const std::filesystem::path& from,
@@ -53,9 +64,11 @@ Result<RepairReport> Store::repair(const std::filesystem::path& from,
   return store::State::repair(from, to, options);
 }
 Result<CheckReport> Store::check() const {
+  if (!state_) return closed();
   return state_->check();
 }
 Result<StoreInfo> Store::info() const {
+  if (!state_) return closed();
   return state_->info();
 }
 Pool Store::pool() const {

@@ -394,6 +394,25 @@ TEST_P(Files, AChildClosesNothing) {
   EXPECT_EQ(unsound(again), "");
 }
 
+TEST_P(Interface, AClosedHandleSaysSo) {
+  auto table = store_.table("t").value();
+  Batch batch;
+  batch.put<Bytes>(table, "a", "1");
+  ASSERT_TRUE(store_.close());
+  EXPECT_TRUE(store_.close());  // as often as you like
+  EXPECT_EQ(store_.table("t").error().code, Code::bad_argument);
+  EXPECT_EQ(store_.drop_table("t").error().code, Code::bad_argument);
+  EXPECT_EQ(store_.tables().error().code, Code::bad_argument);
+  EXPECT_EQ(store_.backup("never").error().code, Code::bad_argument);
+  EXPECT_EQ(store_.check().error().code, Code::bad_argument);
+  EXPECT_EQ(store_.info().error().code, Code::bad_argument);
+  EXPECT_EQ(store_.apply(batch), Outcome::dropped);
+  EXPECT_EQ(store_.sync(), Outcome::dropped);
+  // The table keeps it open.
+  EXPECT_EQ(table.put("a", "1"), Outcome::done);
+  EXPECT_EQ(table.get("a").value_or(""), "1");
+}
+
 // Nor does a child that lives on keep its parent, or anybody else, from opening the store again.
 TEST_P(Files, AChildHoldsNoLock) {
   int ends[2];
