@@ -62,29 +62,78 @@ def cards(title, intro, items):
     return f'<h2>{say(title)}</h2><p>{say(intro)}</p><div class="cards">{"".join(items)}</div>'
 
 
+# What must be alike for rows to stand in one chart, beside phase and threads, and how it is said.
+# Where it means nothing to a row it is None.
+PLAN = {
+    "records": "{:,} records".format,
+    "keys": "{} keys".format,
+    "distribution": str,
+    "store": lambda store: "as stores" if store else "as indexes",
+    "value_bytes": "values of {} bytes".format,
+    "pages": {"small": "4 KiB pages", "huge": "2 MiB pages", "own": "pages as each takes them"}.get,
+    "batch": "{} at once".format,
+    "scan_length": "scans of {}".format,
+}
+
+
+def plan_of(row):
+    plan = {name: row.get(name) for name in PLAN}
+    store = plan["store"] is True
+    if not store:
+        plan["value_bytes"] = None
+    if plan["batch"] == 1 or (store and not row["phase"].startswith("batch")):
+        plan["batch"] = None
+    if "scan" not in row["phase"] and "ycsb-e" not in row["phase"]:
+        plan["scan_length"] = None
+    return plan
+
+
 def setting(row):
-    """What must be alike for rows to stand in one chart."""
-    return (row["records"], row["keys"], row["phase"], row["distribution"], row["threads"])
+    return (*plan_of(row).values(), row["phase"], row["threads"])
 
 
-def title_of(key, shared):
+def say_plan(row, names):
+    plan = plan_of(row)
+    said = [PLAN[name](plan[name]) for name in names if plan[name] is not None]
+    return [text for text in said if text]
+
+
+def varying(rows):
     """What differs between charts; what is alike in all of them stands once, above."""
-    records, keys, phase, distribution, threads = key
-    return ", ".join([phase, f"{threads} thread{'s' * (threads > 1)}", *differing(records, keys, distribution,
-                                                                                   shared)])
+    return [name for name in PLAN if len({plan_of(row)[name] for row in rows}) > 1]
 
 
-def differing(records, keys, distribution, shared):
-    return [] if shared else [f"{records:,} records", f"{keys} keys", distribution]
+def title_of(own, names, *what):
+    return ", ".join([*what, *say_plan(own[0], names)])
+
+
+def threads_of(row):
+    return f"{row['threads']} thread{'s' * (row['threads'] > 1)}"
 
 
 def shared_setting(rows):
-    """A sentence, or nothing if rows differ."""
-    found = {(row["records"], row["keys"], row["distribution"]) for row in rows}
-    if len(found) != 1:
+    """A sentence, or nothing if there is nothing alike."""
+    if not rows:
         return ""
-    records, keys, distribution = found.pop()
-    return f"{records:,} records, {keys} keys, {distribution}. "
+    names = varying(rows)
+    said = say_plan(rows[0], [name for name in PLAN if name not in names])
+    return f"{', '.join(said)}. " if said else ""
+
+
+def tell_apart(rows):
+    """Of an index that stands twice in a chart: where the two differ, or which one it is."""
+    rows = [dict(row) for row in rows]
+    for own in group(rows, lambda row: (setting(row), row["index"])).values():
+        if len(own) == 1:
+            continue
+        names = [name for name in ("domain", "epoch_ns", "seed") if len({row.get(name) for row in own}) > 1]
+        said = [", ".join(f"{row[name] / 1e6:g} ms epochs" if name == "epoch_ns" and row.get(name)
+                          else f"{name.replace('_ns', '')} {row.get(name)}" for name in names) for row in own]
+        again = len(set(said)) < len(own)
+        for number, (row, text) in enumerate(zip(own, said), 1):
+            parts = [part for part in (text, f"run {number}" if again else "") if part]
+            row["index"] += f" ({', '.join(parts)})"
+    return rows
 
 
 def winner(rows):
@@ -104,23 +153,23 @@ def winner(rows):
 
 def throughput(rows):
     made = []
-    shared = shared_setting(rows)
-    for key, own in group(rows, setting).items():
+    names = varying(rows)
+    for own in group(rows, setting).values():
         worst = min(row["cpu_share"] for row in own)
         note = winner(own)
         if worst < 0.98 and own[0]["domain"] != "disk":
             note += f" Not quiet: at worst {worst:.0%} of the processor."
-        title = title_of(key, shared)
+        title = title_of(own, names, own[0]["phase"], threads_of(own[0]))
         made.append(card(title, charts.bars(own, "throughput, " + title), note))
-    return cards("Throughput", shared + "Bars are medians, black lines go from the least to the most of the rounds; "
+    return cards("Throughput", shared_setting(rows) + "Bars are medians, black lines go from the least to the most of the rounds; "
                  "blue: trees of Everleaf, orange: others. Longer is better.", made)
 
 
 def latency(rows, styles):
-    shared = shared_setting(rows)
+    names = varying(rows)
     made = []
-    for key, own in group(rows, setting).items():
-        title = title_of(key, shared)
+    for own in group(rows, setting).values():
+        title = title_of(own, names, own[0]["phase"], threads_of(own[0]))
         made.append(card(title, charts.latency(own, styles, "latency, " + title)))
     return cards("Latency", "Time of one operation by itself, the clock's included. Lower is better. A point "
                  "is drawn if enough operations were timed for it.", made)
@@ -128,30 +177,32 @@ def latency(rows, styles):
 
 def scaling(rows, styles):
     made = []
-    shared = shared_setting(rows)
-    for (records, keys, phase, distribution), own in group(rows, lambda row: setting(row)[:-1]).items():
+    names = varying(rows)
+    for own in group(rows, lambda row: setting(row)[:-1]).values():
         if len({row["threads"] for row in own}) > 1:
-            title = ", ".join([phase, *differing(records, keys, distribution, shared)])
+            title = title_of(own, names, own[0]["phase"])
             made.append(card(title, charts.scaling(own, styles, "scaling, " + title)))
     return cards("Threads", "Throughput over the number of threads.", made)
 
 
+SPACE = ("records", "keys", "distribution", "store", "value_bytes", "pages")
+
+
 def space(rows):
     made = []
-    shared = shared_setting(rows)
-    for (records, keys, distribution), own in group(
-            rows, lambda row: (row["records"], row["keys"], row["distribution"])).items():
+    names = [name for name in varying(rows) if name in SPACE]
+    for own in group(rows, lambda row: tuple(plan_of(row)[name] for name in SPACE)).values():
         phase = own[0]["phase"]
         once = {row["index"]: row for row in own if row["phase"] == phase}
-        names = list(once)
-        pool = [once[name]["pool_bytes_per_key"] for name in names]
-        dram = [once[name].get("dram_bytes_per_key") or 0 for name in names]
-        title = ", ".join([f"after {phase}", *differing(records, keys, distribution, shared)])
+        indexes = list(once)
+        pool = [once[name]["pool_bytes_per_key"] for name in indexes]
+        dram = [once[name].get("dram_bytes_per_key") or 0 for name in indexes]
+        title = title_of(own, names, f"after {phase}")
         parts = (("file", charts.OURS, pool), ("DRAM", "#E69F00", dram))
-        hidden = [name for name in names if once[name].get("dram_bytes_per_key") is None]
+        hidden = [name for name in indexes if once[name].get("dram_bytes_per_key") is None]
         note = f"DRAM not measured: {', '.join(hidden)}." if hidden else ""
-        made.append(card(title, charts.stacked(names, parts, "bytes a key", "space, " + title), note))
-    return cards("Space", "Bytes for each record of 16 bytes (longer with byte keys). Shorter is better.", made)
+        made.append(card(title, charts.stacked(indexes, parts, "bytes a key", "space, " + title), note))
+    return cards("Space", "Bytes for each record, file and DRAM. Shorter is better.", made)
 
 
 def traffic(results):
@@ -259,7 +310,7 @@ def machine(results):
 
 
 def page(results):
-    rows = results.rows
+    rows = tell_apart(results.rows)
     styles = charts.style(list(dict.fromkeys(row["index"] for row in rows)))
     body = "".join((machine(results), throughput(rows), latency(rows, styles), scaling(rows, styles),
                     counts(rows), traffic(results), space(rows), recovery(results), claims(results),

@@ -15,6 +15,9 @@ ROW = {"index": str, "phase": str, "threads": int, "records": int, "repeat": int
        "p99_ns": NUMBER, "p999_ns": NUMBER, "p9999_ns": NUMBER, "p99999_ns": NUMBER,
        "pool_bytes_per_key": NUMBER, "huge_pages": NUMBER}
 OPTIONAL = ("dram_bytes_per_key", "flushes_per_op", "fences_per_op", "words_per_op")
+# Of how a row was measured; older files lack some.
+HOW = {"pages": str, "store": bool, "value_bytes": int, "batch": int, "scan_length": int, "epoch_ns": int,
+       "seed": int}
 RECOVERY = {"index": str, "threads": int, "records": int, "opened": list}
 CLAIM = {"id": str, "paper": str, "verdict": str, "sentence": str, "checks": list, "date": str}
 CHECK = {"what": str, "paper": str, "rule": str, "text": str}
@@ -61,6 +64,9 @@ class Results:
             for name in OPTIONAL:
                 if row.setdefault(name, None) is not None:
                     check(row, {name: NUMBER}, "row")
+            for name, kind in HOW.items():
+                if row.get(name) is not None and not isinstance(row[name], kind):
+                    raise WrongFile(f"'{name}' of a row is {row[name]!r}")
             if row["mops"] == 0 or row["threads"] == 0:
                 raise WrongFile("a row without throughput or threads")
         for claim in self.claims:

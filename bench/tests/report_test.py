@@ -99,13 +99,42 @@ class Report(unittest.TestCase):
         path.write_text(json.dumps(content))
         self.assertIn(f"overlaps with that of {content['rows'][0]['index']}", self.page(path))
 
+    def test_what_was_measured_otherwise_stands_apart(self):
+        content = json.loads(self.rows.read_text())
+        content["rows"] = [row for row in content["rows"] if row["threads"] == 1 and row["phase"] == "find"]
+        other = copy.deepcopy(content)
+        path, again = self.place / "one.json", self.place / "two.json"
+        path.write_text(json.dumps(content))
+
+        def charts(**change):
+            for row in other["rows"]:
+                row |= change
+            again.write_text(json.dumps(other))
+            return self.page(path, again)
+
+        text = charts(domain="memory")  # in one chart, by other names
+        self.assertEqual(text.count("<svg "), 2 + 1)
+        self.assertIn("wbtree (domain process): ", text)
+        self.assertIn("wbtree (domain memory): ", text)
+        text = charts(domain="process")
+        self.assertIn("wbtree (run 2): ", text)
+        self.assertNotIn("2 MiB pages", text)
+        text = charts(pages="huge")  # two charts of each kind
+        self.assertEqual(text.count("<svg "), 2 * (2 + 1))
+        self.assertIn("<h3>find, 1 thread, 2 MiB pages</h3>", text)
+        self.assertIn("wbtree: ", text)
+        text = charts(pages="small", batch=16)
+        self.assertIn("<h3>find, 1 thread, 16 at once</h3>", text)
+        # Nothing to a look-up: the same chart.
+        self.assertIn("wbtree (run 2): ", charts(batch=1, scan_length=5))
+
     def test_wrong_files_are_2_and_named(self):
         good = json.loads(self.rows.read_text())
         wrong = {"text": "no json", "empty": "", "list": "[]", "other": '{"schema": 1}',
                  "version": json.dumps(good | {"schema": 2}), "nothing": '{"schema": 1, "rows": []}',
                  "bytes": None}
         for name, value in (("mops", "fast"), ("mops", None), ("mops", float("nan")), ("mops", 0),
-                            ("index", 3), ("threads", True), ("flushes_per_op", "x"), ("p50_ns", -1)):
+                            ("index", 3), ("threads", True), ("pages", [1]), ("batch", "x"), ("flushes_per_op", "x"), ("p50_ns", -1)):
             changed = copy.deepcopy(good)
             changed["rows"][0][name] = value
             wrong[f"{name} {value}"] = json.dumps(changed)
