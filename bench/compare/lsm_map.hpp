@@ -54,6 +54,12 @@ struct RocksDb {
   static constexpr auto kNoCompression = rocksdb::kNoCompression;
   static Status sync(Db& db) { return db.FlushWAL(true); }
   static bool is_full(const Status& status) { return status.IsNoSpace(); }
+  // Where it lies, without a copy, as the others show theirs.
+  using Found = rocksdb::PinnableSlice;
+  static Status get(Db& db, const ReadOptions& options, const Slice& key, Found& found) {
+    found.Reset();
+    return db.Get(options, db.DefaultColumnFamily(), key, &found);
+  }
 };
 #endif
 
@@ -75,6 +81,10 @@ struct LevelDb {
     return db.Write(options, &nothing);
   }
   static bool is_full(const Status&) { return false; }  // it says an I/O error
+  using Found = std::string;                            // it knows no other way
+  static Status get(Db& db, const ReadOptions& options, const Slice& key, Found& found) {
+    return db.Get(options, key, &found);
+  }
 };
 #endif
 
@@ -123,9 +133,9 @@ class LsmMap {
     }
 
     Lookup find(K key) {
-      const Outcome outcome = outcome_of(map_.db_->Get(map_.read_, name_of(key), &text_));
+      const Outcome outcome = outcome_of(Api::get(*map_.db_, map_.read_, name_of(key), found_));
       if (outcome != Outcome::done) return {outcome, 0};
-      const std::optional<std::uint64_t> number = values_.number_of(text_);
+      const std::optional<std::uint64_t> number = values_.number_of({found_.data(), found_.size()});
       return number ? Lookup{Outcome::done, *number} : Lookup{Outcome::corrupt, 0};
     }
 
@@ -187,7 +197,7 @@ class LsmMap {
     LsmMap& map_;
     bool may_meet_;
     std::uint64_t number_ = 0;
-    std::string text_;
+    typename Api::Found found_;
     ValueCodec values_;
     typename Api::WriteBatch batch_;
   };
