@@ -55,6 +55,7 @@ class Subject {
     for (unsigned round = 0; round < plan_.repeat; ++round) {
       kill_a_writer(round);
       row.opened.push_back(reopen(row));
+      row.opened.back().pass = pass_over_leaves(file_, kName);
     }
     return row;
   }
@@ -147,6 +148,9 @@ class Subject {
     for (std::uint64_t id = 0; id < plan_.records; id += step) look(index, codec, id);
     row.spec = index.info().spec;
     row.keys = index.size();
+    for (const auto& [name, value] : index.stats().more) {
+      if (name == "rebuild_ns") times.rebuild_ns = value;
+    }
     return times;
   }
   void look(const Index<K>& index, KeyCodec<K>& codec, std::uint64_t id) const {
@@ -164,11 +168,33 @@ class Subject {
   const KeySpace keys_;
 };
 
+std::string spread(const std::vector<double>& all) {
+  const auto [least, most] = std::ranges::minmax(all);
+  return fmt::format("{:.3f} ({:.3f} to {:.3f})", median(all), least, most);
+}
+
 std::string milliseconds(const RecoveryRow& row, std::uint64_t Reopened::*part) {
   std::vector<double> all;
   for (const Reopened& one : row.opened) all.push_back(static_cast<double>(one.*part) / 1e6);
-  const auto [least, most] = std::ranges::minmax(all);
-  return fmt::format("{:.3f} ({:.3f} to {:.3f})", median(all), least, most);
+  return spread(all);
+}
+
+// What a recovery from the leaves took, beside a pass over them.
+std::string passes(const RecoveryRow& row) {
+  std::vector<double> rebuilt;
+  std::vector<double> passed;
+  std::vector<double> ratios;
+  for (const Reopened& one : row.opened) {
+    if (one.pass.leaves == 0 || one.pass.ns == 0) return "";
+    rebuilt.push_back(static_cast<double>(one.rebuild_ns) / 1e6);
+    passed.push_back(static_cast<double>(one.pass.ns) / 1e6);
+    ratios.push_back(rebuilt.back() / passed.back());
+  }
+  return fmt::format(
+      "{}, {} writing: inner nodes rebuilt in {} ms; one pass over the first lines of {} leaves {} "
+      "ms: {} times that\n",
+      row.name, row.threads, spread(rebuilt), row.opened.back().pass.leaves, spread(passed),
+      spread(ratios));
 }
 
 }  // namespace
@@ -204,6 +230,7 @@ std::string recovery_table(const Plan& plan, const std::vector<RecoveryRow>& row
                     milliseconds(row, &Reopened::open_ns), milliseconds(row, &Reopened::index_ns),
                     milliseconds(row, &Reopened::find_ns));
   }
+  for (const RecoveryRow& row : rows) text += passes(row);
   return text;
 }
 
@@ -220,7 +247,10 @@ std::string recovery_json(const Plan& plan, const std::vector<RecoveryRow>& rows
       one["opened"].push_back({{"open_ns", times.open_ns},
                                {"index_ns", times.index_ns},
                                {"find_ns", times.find_ns},
-                               {"replayed", times.replayed}});
+                               {"replayed", times.replayed},
+                               {"rebuild_ns", times.rebuild_ns},
+                               {"leaf_pass_ns", times.pass.ns},
+                               {"leaves", times.pass.leaves}});
     }
     json["recovery"].push_back(one);
   }

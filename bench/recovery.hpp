@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "leaf_pass.hpp"
 #include "plan.hpp"
 
 namespace everleaf::bench {
@@ -15,6 +16,9 @@ struct Reopened {
   std::uint64_t index_ns = 0;  // Pool::index(): what the tree recovers or rebuilds
   std::uint64_t find_ns = 0;   // the first find
   std::uint64_t replayed = 0;  // redo records
+  // BD+Tree: of the open, what the inner nodes took; and what that is compared with.
+  std::uint64_t rebuild_ns = 0;
+  LeafPass pass;
 };
 
 struct RecoveryRow {

@@ -116,6 +116,7 @@ class Claims(unittest.TestCase):
         self.assertEqual(holds("lo:fig12", [40]), [False])
         self.assertEqual(holds("lo:fig18", {"ms": [1], "growth": [9]}), [False])
         self.assertEqual(holds("bz:recovery", {"us": [100], "growth": [10]}), [False, True])
+        self.assertEqual(holds("bd:recovery", {"ms": [100], "passes": [3]}), [False])
         self.assertEqual(holds("bz:pmwcas", {"bz-balanced": [0.1], "load": [0.3]}), [True, False])
         self.assertEqual(holds("bz:fig9", {"words": [2], "search": [60], "search_mostly": [50]}),
                          [False, True, False])

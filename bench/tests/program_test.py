@@ -76,6 +76,11 @@ class Program(unittest.TestCase):
             self.assertEqual(len(row["opened"]), 2)
             for opened in row["opened"]:
                 self.assertGreater(opened["open_ns"], 0)
+                of_leaves = row["index"] == "bdtree"  # 500 keys and more, at most 56 in a leaf
+                self.assertEqual(opened["leaves"] >= row["size"] / 56 / 2, of_leaves)
+                self.assertEqual(opened["leaf_pass_ns"] > 0, of_leaves)
+                self.assertEqual(opened["rebuild_ns"] > 0, of_leaves)
+        self.assertEqual(done.stdout.count("one pass over the first lines of"), 2)
         for wrong in (["--index", "absl-btree"], ["--domain", "volatile"]):
             self.assertEqual(self.run_program("--recovery", "--records", "10", *wrong).returncode, 2)
 
