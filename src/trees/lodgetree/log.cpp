@@ -227,6 +227,19 @@ bool Log::is_live(Ref ref) const {
   return (chunk.dead_bits[index / kWordBits].load() >> index % kWordBits & 1) == 0;
 }
 
+// Hardly any record of a chunk that is emptied lives: a word of bits at a time.
+std::size_t Log::next_live(std::size_t number, std::size_t index) const {
+  const Chunk& chunk = *(*chunks_)[number].load(std::memory_order_acquire);
+  while (index < records_) {
+    const std::uint64_t live = ~chunk.dead_bits[index / kWordBits].load() >> index % kWordBits;
+    if (live != 0) {
+      return std::min(records_, index + static_cast<std::size_t>(std::countr_zero(live)));
+    }
+    index += kWordBits - index % kWordBits;
+  }
+  return records_;
+}
+
 bool Log::is_free(std::size_t number) const {
   const Chunk& chunk = *(*chunks_)[number].load(std::memory_order_acquire);
   return chunk.dead.load() == records_;

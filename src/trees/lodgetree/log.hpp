@@ -85,6 +85,8 @@ class Log {
   // --- Dying ---
   void die(Ref ref);
   [[nodiscard]] bool is_live(Ref ref) const;
+  // The first living record of the chunk from `index` on; records(): there is none.
+  [[nodiscard]] std::size_t next_live(std::size_t chunk, std::size_t index) const;
   // Whether all records that it had are dead.
   [[nodiscard]] bool is_empty(const Closed& closed) const;
   [[nodiscard]] Ref ref_of(std::size_t chunk, std::size_t index) const {

@@ -277,10 +277,12 @@ Outcome LodgeTree<Keys>::empty_chunk(const Log::Closed& closed) {
   log_.ready(base::thread_slot());
   bool tried = false;
   for (unsigned round = 0; !log_.is_empty(closed); ++round) {
-    for (std::size_t i = 0; i < log_.records();) {
+    for (std::size_t i = log_.next_live(closed.chunk, 0); i < log_.records();) {
       const Attempt is = force(log_.ref_of(closed.chunk, i));
       Outcome outcome = is.outcome;
-      if (is.next == Next::done && outcome == Outcome::done) ++i;
+      if (is.next == Next::done && outcome == Outcome::done) {
+        i = log_.next_live(closed.chunk, i + 1);
+      }
       if (is.next == Next::grow) outcome = more_space(is.bytes, tried);
       if (outcome != Outcome::done) {  // what it has made dead may be written over all the same
         return log_.settle() ? outcome : Outcome::io_error;
