@@ -78,6 +78,15 @@ class Arena {
     const std::size_t last = (at + bytes - 1) >> shift_;
     if (last - first > 1 || (undecided_now_[first] | undecided_now_[last]) != 0) decide(at, bytes);
   }
+  // Whether a read in the range would decide something.
+  [[nodiscard]] bool open_in(std::size_t at, std::size_t bytes) const {
+    if (undecided_count_ == 0) return false;
+    std::uint32_t any = 0;
+    for (std::size_t unit = at >> shift_; unit <= (at + bytes - 1) >> shift_; ++unit) {
+      any |= undecided_now_[unit];
+    }
+    return any != 0;
+  }
   void will_write(std::size_t at, std::size_t bytes);
   // `group`: of stores that may be made in any order, at least kFirstGroup; 0: the words of this
   // one alone may.

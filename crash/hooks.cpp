@@ -1,5 +1,6 @@
 // The entry points that `-fsanitize=thread` calls in the observed build, and the wrapped memory
 // functions. An access outside the arena costs a subtraction and a comparison.
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -107,9 +108,20 @@ template <class T>
   return __atomic_load_n(address, __ATOMIC_SEQ_CST);
 }
 
+// While no threads are simulated: the most frequent of all watched accesses.
+template <class T>
+[[gnu::noinline]] T load_watched(const volatile T* address) {
+  g_recorder->settle();
+  g_recorder->atomic();
+  g_recorder->read(offset_of(address), sizeof(T));
+  return __atomic_load_n(address, __ATOMIC_SEQ_CST);
+}
+
 template <class T>
 inline T load_atomic(const volatile T* address, bool shared) {
-  if (watched(address) || Scheduler::active() != nullptr) return load_shared(address, shared);
+  if (Scheduler::active() != nullptr) [[unlikely]]
+    return load_shared(address, shared);
+  if (watched(address)) return load_watched(address);
   return __atomic_load_n(address, __ATOMIC_SEQ_CST);
 }
 
@@ -131,6 +143,8 @@ inline auto store_atomic(volatile T* address, const void* pc, F&& access, bool s
 // What observed/base/seam.hpp and observed/xxhash.h call.
 namespace seam {
 std::uint64_t xxh3(const void* from, std::size_t bytes, std::uint64_t seed) noexcept;
+std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::size_t n,
+                        std::uint64_t mask, std::uint64_t value) noexcept;
 void verify_over(const void* from, std::size_t bytes) noexcept;
 void verify_begin() noexcept;
 void verify_end(bool whole) noexcept;
@@ -142,6 +156,24 @@ void reached(const char* path) noexcept;
 std::uint64_t xxh3(const void* from, std::size_t bytes, std::uint64_t seed) noexcept {
   on_read(from, bytes);
   return crash::xxh3(from, bytes, seed);
+}
+std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::size_t n,
+                        std::uint64_t mask, std::uint64_t value) noexcept {
+  constexpr std::size_t kPiece = 64;  // words
+  for (std::size_t begin = 0; begin < n; begin += kPiece) {
+    const std::size_t end = std::min(n, begin + kPiece);
+    const std::uint64_t* const from = first + begin * stride;
+    const std::size_t bytes = ((end - begin - 1) * stride + 1) * sizeof *first;
+    const bool plain = Scheduler::active() == nullptr &&
+                       (!watched(from) || g_recorder->read_plainly(offset_of(from), bytes));
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::uint64_t* const word = first + i * stride;
+      const std::uint64_t held =
+          plain ? __atomic_load_n(word, __ATOMIC_RELAXED) : load_atomic(word, true);
+      if ((held & mask) == value) return i;
+    }
+  }
+  return n;
 }
 void verify_over(const void* from, std::size_t bytes) noexcept {
   if (watched(from)) g_recorder->arena().verify_over(offset_of(from), bytes);

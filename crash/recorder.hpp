@@ -63,6 +63,13 @@ class Recorder final : public pmem::Observer {
       return read_and_note(at, bytes, only_read);
     arena_.will_read(at, bytes);
   }
+  // Whether reads in this range decide nothing and nobody counts them: then they count as one.
+  [[nodiscard]] bool read_plainly(std::size_t at, std::size_t bytes) {
+    settle();
+    if (gauge != nullptr || dependencies || arena_.open_in(at, bytes)) return false;
+    atomic();
+    return ++events_ <= limit_;
+  }
   void write(std::size_t at, std::size_t bytes, const void* pc);
   void settle() {  // the pending store has happened
     if (pending_bytes_ != 0) settle_pending();

@@ -1,5 +1,5 @@
-// The one seam for waiting, mutexes, time and checksums: a deterministic scheduler replaces this
-// header by include path and then steps every wait of the library.
+// The one seam for waiting, mutexes, time, checksums and long walks over words: a deterministic
+// scheduler replaces this header by include path and then steps every wait of the library.
 #pragma once
 
 #include <chrono>
@@ -49,6 +49,16 @@ using Unseen = Scope<struct FoundUnseen>;
 
 // Names a path that few schedules take: the crash checker counts them.
 inline void reached(const char*) noexcept {}
+
+// The first of `n` words, `stride` words apart, that has `value` where `mask` has ones; n: none. Of
+// thousands of words hardly one, or nothing would be gained: the crash checker reads them without
+// its hooks, one by one all the same.
+inline std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::size_t n,
+                               std::uint64_t mask, std::uint64_t value) noexcept {
+  std::size_t i = 0;
+  while (i < n && (__atomic_load_n(first + i * stride, __ATOMIC_RELAXED) & mask) != value) ++i;
+  return i;
+}
 
 // A checksum over memory that a crash may have torn. The crash checker takes all torn images of it
 // for one; here it is nothing. The ranges include the checksum itself, unless it was verified

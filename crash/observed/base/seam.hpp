@@ -14,6 +14,8 @@ void reads_discarded() noexcept;
 void durable(bool begins) noexcept;
 void unseen(bool begins) noexcept;
 void reached(const char* path) noexcept;
+std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::size_t n,
+                        std::uint64_t mask, std::uint64_t value) noexcept;
 void verify_over(const void* from, std::size_t bytes) noexcept;
 void verify_begin() noexcept;
 void verify_end(bool whole) noexcept;
@@ -56,6 +58,11 @@ using Unseen = Scope<crash::seam::unseen>;
 
 inline void reached(const char* path) noexcept {
   crash::seam::reached(path);
+}
+
+inline std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::size_t n,
+                               std::uint64_t mask, std::uint64_t value) noexcept {
+  return crash::seam::first_where(first, stride, n, mask, value);
 }
 
 class Verification {

@@ -133,13 +133,15 @@ Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, bool& torn) {
   log_.open(chunks);
   Hashes hashes;
   const std::size_t records = log_.records();
-  const Word session = session_;
   for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     const auto* const first = c_.medium.template at<Record>(chunks[chunk]);
     for (std::size_t i = 0; i < records; ++i) {
+      i += base::first_where(&first[i].order, sizeof(Record) / sizeof(Word), records - i,
+                             first_order(kMaxSession) << 1, first_order(session_) << 1);
+      if (i == records) break;
       const Record& record = first[i];
       const Word order = pmem::load(&record.order);
-      if (session_of(order >> 1) != session || order == 0) continue;
+      if (order == 0) continue;
       const Offset at = chunks[chunk] + i * sizeof(Record);
       if (!is_whole(record, at, pmem::load(&record.key), hashes)) {
         torn = true;
