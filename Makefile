@@ -118,6 +118,6 @@ format: ## Format every C++ source
 install: ## Install the library and the program below PREFIX
 	@scripts/bootstrap build
 	@cmake -S . -B build/install -G Ninja -DCMAKE_BUILD_TYPE=Release \
-	  -DEVERLEAF_TESTS=OFF -DEVERLEAF_BENCH=OFF
+	  -DEVERLEAF_TESTS=OFF -DEVERLEAF_BENCH=OFF -DEVERLEAF_CRASH=OFF
 	@cmake --build build/install -j $(JOBS)
 	@cmake --install build/install --prefix $(PREFIX)

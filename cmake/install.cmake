@@ -1,4 +1,6 @@
 # The installed package: find_package(everleaf) gives everleaf::everleaf, and everleaf::pmwcas.
+# Components for packages: `development` (this file), `programs` (everleaf), `tools` (crash checker and bench, which
+# `everleaf crash` and `everleaf bench` run; EVERLEAF_CRASH, EVERLEAF_BENCH), `python`.
 include(CMakePackageConfigHelpers)
 
 set(EVERLEAF_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/everleaf)
