@@ -1,9 +1,5 @@
 #include "failure.hpp"
 
-#include <string>
-
-#include <everleaf/index.hpp>
-
 namespace everleaf::cli {
 
 int exit_code_of(Code code) noexcept {
@@ -27,28 +23,16 @@ int exit_code_of(Outcome outcome) noexcept {
       return 0;
     case Outcome::exists:
     case Outcome::absent:
+    case Outcome::differs:
       return kExitNo;
     case Outcome::key_too_long:
+    case Outcome::value_too_long:
+    case Outcome::batch_too_large:
     case Outcome::not_empty:
     case Outcome::not_ascending:
       return kExitUsage;
     default:
       return kExitIo;
-  }
-}
-
-std::string describe(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::out_of_space:
-      return "out of space: the pool cannot grow; free some of the disk or raise --max-bytes";
-    case Outcome::key_too_long:
-      return "the key is longer than " + std::to_string(kMaxKeyBytes) + " bytes";
-    case Outcome::io_error:
-      return "a write-back failed: the pool takes no more writes";
-    case Outcome::corrupt:
-      return "the pool is damaged: run `everleaf check`";
-    default:
-      return std::string(to_string(outcome));
   }
 }
 

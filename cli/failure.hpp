@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <everleaf/result.hpp>
@@ -15,8 +16,8 @@ inline constexpr int kExitIo = 3;     // cannot be opened, I/O, locked, full
 
 class Failure : public std::runtime_error {
  public:
-  Failure(int exit_code, const std::string& message)
-      : std::runtime_error(message), exit_code_(exit_code) {}
+  Failure(int exit_code, std::string_view message)
+      : std::runtime_error(std::string(message)), exit_code_(exit_code) {}
   [[nodiscard]] int exit_code() const noexcept { return exit_code_; }
 
  private:
@@ -26,9 +27,6 @@ class Failure : public std::runtime_error {
 // Usage errors are those that another command line would avoid.
 [[nodiscard]] int exit_code_of(Code code) noexcept;
 [[nodiscard]] int exit_code_of(Outcome outcome) noexcept;
-
-// What to do about a refused operation, as the end of a sentence.
-[[nodiscard]] std::string describe(Outcome outcome);
 
 template <class T>
 T value_or_fail(Result<T> result) {

@@ -5,8 +5,7 @@
 #include <string.h>
 
 static int failed(const char* what, int code) {
-  fprintf(stderr, "%s: %s\n", what, everleaf_strerror(code));
-  if (code >= EVERLEAF_NOT_A_POOL) fprintf(stderr, "%s\n", everleaf_message());
+  fprintf(stderr, "%s: %s: %s\n", what, everleaf_strerror(code), everleaf_message());
   return 1;
 }
 

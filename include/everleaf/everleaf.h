@@ -11,7 +11,8 @@
  *   everleaf_close(store);
  *
  * Every call answers EVERLEAF_OK (0) or a code; everleaf_strerror() gives its name, and
- * everleaf_message() the sentence of the last code from EVERLEAF_NOT_A_POOL on, of this thread.
+ * everleaf_message() the sentence of the last call of this thread that answered another one than
+ * EVERLEAF_OK: what happened, and what to do.
  * Where a call does not answer EVERLEAF_OK, it has written to none of its results, unless it says
  * so. Handles are made by one call and released by another; tables, cursors and views keep the
  * store open, batches do not, and the order does not matter. NULL may be released. Calls on stores
@@ -64,7 +65,7 @@ enum {
   /* Of this face. */
   EVERLEAF_BUFFER_TOO_SMALL = 64,
   EVERLEAF_BAD_CALL, /* a NULL or a number that is not allowed there */
-  /* What opening, checking and other rare calls answer: everleaf_message() says more. */
+  /* What opening, checking and other rare calls answer. */
   EVERLEAF_NOT_A_POOL = 128,
   EVERLEAF_EMPTY_FILE,
   EVERLEAF_TRUNCATED,
@@ -88,7 +89,7 @@ enum {
   EVERLEAF_POOL_READ_ONLY
 };
 const char* everleaf_strerror(int code);
-const char* everleaf_message(void); /* until the next such code of this thread */
+const char* everleaf_message(void); /* until the next such call of this thread; "": none was */
 
 /* --- Stores --- */
 enum {

@@ -1,6 +1,7 @@
 // Outcomes and errors: what every call of the library can answer.
 //
-// Hot paths answer with an Outcome, a one-byte value: no allocation, no exception.
+// Hot paths answer with an Outcome, a one-byte value: no allocation, no exception; describe() has
+// the sentence to it.
 // Opening, checking and other rare calls answer with Result<T>: a value, or a code and one
 // sentence that says what to do.
 #pragma once
@@ -32,6 +33,10 @@ enum class Outcome : std::uint8_t {
 
 // A short English name, "done", "out of space", ...
 [[nodiscard]] std::string_view to_string(Outcome outcome) noexcept;
+
+// One sentence, as an Error's: what happened, the limit if there is one, what to do. Its end is a
+// zero byte, and it lives as long as the library.
+[[nodiscard]] std::string_view describe(Outcome outcome) noexcept;
 
 enum class Code : std::uint8_t {
   not_a_pool,         // no Everleaf magic

@@ -24,12 +24,12 @@
 
 namespace everleaf::throwing {
 
-// what(): one sentence, or the outcome's name and the call.
+// what(): one sentence; of a call on entries behind that call's name.
 class StoreError : public std::runtime_error {
  public:
   explicit StoreError(const Error& error) : std::runtime_error(error.message), why_(error.code) {}
   StoreError(Outcome outcome, std::string_view call)
-      : std::runtime_error(std::string(call).append(": ").append(to_string(outcome))),
+      : std::runtime_error(std::string(call).append(": ").append(describe(outcome))),
         why_(outcome) {}
   // Of a call on entries (an Outcome), or of a rare one (a Code).
   [[nodiscard]] std::variant<Outcome, Code> why() const noexcept { return why_; }

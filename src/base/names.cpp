@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <everleaf/index.hpp>
+#include <everleaf/limits.hpp>
 
 namespace everleaf {
 namespace {
@@ -48,6 +49,51 @@ std::string_view to_string(Outcome outcome) noexcept {
       return "dropped";
   }
   return "unknown outcome";
+}
+
+// The limits as the sentences name them.
+static_assert(kMaxKeyBytes == 65'536 && kMaxValueBytes == 268'435'455 && kMaxThreads == 1'024);
+static_assert(kMaxBatchOperations == 65'536 && kMaxBatchBytes == 64 << 20);
+
+std::string_view describe(Outcome outcome) noexcept {
+  switch (outcome) {
+    case Outcome::done:
+      return "it is done";
+    case Outcome::exists:
+      return "the key is there already, and nothing changed";
+    case Outcome::absent:
+      return "what was asked for is not there: a key, a cursor's place or an epoch";
+    case Outcome::out_of_space:
+      return "out of space: the disk, the file's cap or memory is full, and nothing changed; make "
+             "room, or raise the cap (max_bytes)";
+    case Outcome::key_too_long:
+      return "the key is longer than 65,536 bytes: take a shorter one, a hash perhaps";
+    case Outcome::read_only:
+      return "the file was opened read-only: open it for writing";
+    case Outcome::io_error:
+      return "a write-back failed, now or earlier, and the file takes no more writes: look after "
+             "the device, and open it again";
+    case Outcome::corrupt:
+      return "a part of the file is damaged: `check` tells which, and `repair` copies what is left "
+             "of a "
+             "store";
+    case Outcome::too_many_threads:
+      return "more than 1,024 threads use the library at once: let some of them end";
+    case Outcome::not_empty:
+      return "the index has keys already: only an empty one is loaded in bulk";
+    case Outcome::not_ascending:
+      return "the keys do not ascend: sort them, and leave out those that come twice";
+    case Outcome::value_too_long:
+      return "the value is longer than 268,435,455 bytes (256 MiB): put it under several keys";
+    case Outcome::batch_too_large:
+      return "the batch has more than 65,536 writes or 64 MiB of keys and values: apply it in "
+             "parts";
+    case Outcome::differs:
+      return "the value is not the expected one, and nothing changed: read it, and decide again";
+    case Outcome::dropped:
+      return "the table was dropped: open it again, or another one";
+  }
+  return "an outcome that this library does not know";
 }
 
 std::string_view to_string(Code code) noexcept {

@@ -51,8 +51,9 @@ static_assert(static_cast<int>(Code::not_a_pool) == 0 &&
               static_cast<int>(Code::locked) + kFirstCode == EVERLEAF_LOCKED &&
               static_cast<int>(Code::read_only) + kFirstCode == EVERLEAF_POOL_READ_ONLY);
 
-// No destructor: threads may end after the library is gone.
+// No destructors: threads may end after the library is gone.
 thread_local std::array<char, 512> message{};
+thread_local const char* said = "";  // what everleaf_message() answers: `message`, or a constant
 
 constexpr std::array kDomains{everleaf::Domain::volatile_, everleaf::Domain::process,
                               everleaf::Domain::cache, everleaf::Domain::memory,
@@ -60,13 +61,22 @@ constexpr std::array kDomains{everleaf::Domain::volatile_, everleaf::Domain::pro
 static_assert(kDomains.size() == EVERLEAF_DOMAIN_DISK &&
               static_cast<int>(kDomains.back()) + 1 == EVERLEAF_DOMAIN_DISK);
 
+int refused(int code, const char* sentence) {
+  said = sentence;
+  return code;
+}
+int bad_call() {
+  return refused(EVERLEAF_BAD_CALL, "an argument is NULL, or not one that is allowed there");
+}
 int code_of(Outcome outcome) {
-  return static_cast<int>(outcome);
+  const int code = static_cast<int>(outcome);
+  return outcome == Outcome::done ? code : refused(code, everleaf::describe(outcome).data());
 }
 int code_of(Code code, std::string_view sentence) {
   const std::size_t size = std::min(sentence.size(), message.size() - 1);
   std::memcpy(message.data(), sentence.data(), size);
   message[size] = 0;
+  said = message.data();
   return static_cast<int>(code) + kFirstCode;
 }
 int code_of(const everleaf::Error& error) {
@@ -83,7 +93,7 @@ int guarded(Call call) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
-    return EVERLEAF_OUT_OF_SPACE;
+    return code_of(Outcome::out_of_space);
   } catch (const std::exception& error) {
     return code_of(Code::io, error.what());  // no memory is needed to say so
   }
@@ -128,7 +138,7 @@ bool fits(const Handle& handle, const everleaf_key& key) {
 // call(table or cursor, key)
 template <class Handle, class Call>
 int with_key(Handle* handle, const everleaf_key& key, Call call) {
-  if (handle == nullptr || !fits(*handle, key)) return EVERLEAF_BAD_CALL;
+  if (handle == nullptr || !fits(*handle, key)) return bad_call();
   return guarded([&] {
     return std::visit(
         [&]<class T>(T& any) { return call(any, key_of<typename KeyOf<T>::type>(key)); },
@@ -267,13 +277,13 @@ void tell(const std::vector<std::string>& sentences, void (*problem)(void*, cons
 
 template <class Move>
 int move(everleaf_cursor* cursor, Move go) {
-  if (cursor == nullptr) return EVERLEAF_BAD_CALL;
+  if (cursor == nullptr) return bad_call();
   return guarded([&] {
     return std::visit(
         [&](auto& any) {
           if (go(any)) return static_cast<int>(EVERLEAF_OK);
           const Outcome outcome = any.outcome();
-          return outcome == Outcome::done ? static_cast<int>(EVERLEAF_ABSENT) : code_of(outcome);
+          return code_of(outcome == Outcome::done ? Outcome::absent : outcome);
         },
         cursor->any);
   });
@@ -301,23 +311,23 @@ const char* everleaf_strerror(int code) {
   return "unknown code";
 }
 const char* everleaf_message(void) {
-  return message.data();
+  return said;
 }
 
 int everleaf_fill_options(everleaf_options* options) {
-  return is_sized(options) ? give(default_options(), options) : EVERLEAF_BAD_CALL;
+  return is_sized(options) ? give(default_options(), options) : bad_call();
 }
 int everleaf_open(const char* path, const everleaf_options* options, everleaf_store** store) {
-  if (path == nullptr || store == nullptr) return EVERLEAF_BAD_CALL;
-  if (options != nullptr && !is_sized(options)) return EVERLEAF_BAD_CALL;
+  if (path == nullptr || store == nullptr) return bad_call();
+  if (options != nullptr && !is_sized(options)) return bad_call();
   return guarded([&] {
     const auto with = options_of(options);
     return with ? hand_out(everleaf::Store::open(path, *with), store) : code_of(with.error());
   });
 }
 int everleaf_open_in_memory(const everleaf_options* options, everleaf_store** store) {
-  if (store == nullptr) return EVERLEAF_BAD_CALL;
-  if (options != nullptr && !is_sized(options)) return EVERLEAF_BAD_CALL;
+  if (store == nullptr) return bad_call();
+  if (options != nullptr && !is_sized(options)) return bad_call();
   return guarded([&] {
     const auto with = options_of(options);
     return with ? hand_out(everleaf::Store::anonymous(*with), store) : code_of(with.error());
@@ -329,11 +339,11 @@ int everleaf_close(everleaf_store* store) {
   return guarded([&] { return code_of(last->store.close()); });
 }
 int everleaf_sync(everleaf_store* store) {
-  if (store == nullptr) return EVERLEAF_BAD_CALL;
+  if (store == nullptr) return bad_call();
   return guarded([&] { return code_of(store->store.sync()); });
 }
 int everleaf_epochs(everleaf_store* store, uint64_t* now, uint64_t* durable) {
-  if (store == nullptr) return EVERLEAF_BAD_CALL;
+  if (store == nullptr) return bad_call();
   return guarded([&] {
     const everleaf::EpochInfo epochs = store->store.pool().epochs();
     if (now != nullptr) *now = epochs.now;
@@ -342,16 +352,16 @@ int everleaf_epochs(everleaf_store* store, uint64_t* now, uint64_t* durable) {
   });
 }
 int everleaf_wait_durable(everleaf_store* store, uint64_t epoch) {
-  if (store == nullptr) return EVERLEAF_BAD_CALL;
+  if (store == nullptr) return bad_call();
   return guarded([&] { return code_of(store->store.pool().wait_durable(epoch)); });
 }
 int everleaf_backup(everleaf_store* store, const char* path) {
-  if (store == nullptr || path == nullptr) return EVERLEAF_BAD_CALL;
+  if (store == nullptr || path == nullptr) return bad_call();
   return guarded([&] { return code_of(store->store.backup(path)); });
 }
 int everleaf_check(everleaf_store* store, void (*problem)(void* context, const char* sentence),
                    void* context, uint64_t* count) {
-  if (store == nullptr) return EVERLEAF_BAD_CALL;
+  if (store == nullptr) return bad_call();
   return guarded([&] {
     const auto report = store->store.check();
     if (!report) return code_of(report.error());
@@ -361,7 +371,7 @@ int everleaf_check(everleaf_store* store, void (*problem)(void* context, const c
   });
 }
 int everleaf_get_info(everleaf_store* store, everleaf_info* info) {
-  if (store == nullptr || !is_sized(info)) return EVERLEAF_BAD_CALL;
+  if (store == nullptr || !is_sized(info)) return bad_call();
   return guarded([&] {
     const auto found = store->store.info();
     if (!found) return code_of(found.error());
@@ -393,17 +403,17 @@ int everleaf_get_info(everleaf_store* store, everleaf_info* info) {
 int everleaf_repair(const char* from, const char* to, const everleaf_repair_options* options,
                     int* sound) {
   everleaf_repair_options all{};
-  if (from == nullptr || to == nullptr) return EVERLEAF_BAD_CALL;
-  if (options != nullptr && !is_sized(options)) return EVERLEAF_BAD_CALL;
+  if (from == nullptr || to == nullptr) return bad_call();
+  if (options != nullptr && !is_sized(options)) return bad_call();
   if (options != nullptr && !take(*options, all)) {
     return code_of(Code::unknown_option, "the options have one of a newer version");
   }
-  if (all.lost == nullptr && all.lost_count != 0) return EVERLEAF_BAD_CALL;
+  if (all.lost == nullptr && all.lost_count != 0) return bad_call();
   return guarded([&] {
     everleaf::RepairOptions with;
     for (std::size_t i = 0; i < all.lost_count; ++i) {
       const everleaf_table_name& one = all.lost[i];
-      if (one.name == nullptr || !is_kind(one.keys)) return static_cast<int>(EVERLEAF_BAD_CALL);
+      if (one.name == nullptr || !is_kind(one.keys)) return bad_call();
       with.tables.emplace_back(one.name, one.keys == EVERLEAF_KEYS_U64 ? everleaf::KeyType::u64
                                                                        : everleaf::KeyType::bytes);
     }
@@ -430,8 +440,8 @@ int everleaf_repair(const char* from, const char* to, const everleaf_repair_opti
 
 int everleaf_table_open(everleaf_store* store, const char* name, int keys, const char* tree,
                         everleaf_table** table) {
-  if (store == nullptr || name == nullptr || table == nullptr) return EVERLEAF_BAD_CALL;
-  if (!is_kind(keys)) return EVERLEAF_BAD_CALL;
+  if (store == nullptr || name == nullptr || table == nullptr) return bad_call();
+  if (!is_kind(keys)) return bad_call();
   return guarded([&] {
     return keys == EVERLEAF_KEYS_U64 ? open_table<std::uint64_t>(store->store, name, tree, table)
                                      : open_table<Bytes>(store->store, name, tree, table);
@@ -441,12 +451,12 @@ int everleaf_table_close(everleaf_table* table) {
   return release(table);
 }
 int everleaf_table_drop(everleaf_store* store, const char* name) {
-  if (store == nullptr || name == nullptr) return EVERLEAF_BAD_CALL;
+  if (store == nullptr || name == nullptr) return bad_call();
   return guarded([&] { return code_of(store->store.drop_table(name)); });
 }
 int everleaf_table_describe(everleaf_table* table, const char** name, int* keys,
                             const char** tree) {
-  if (table == nullptr) return EVERLEAF_BAD_CALL;
+  if (table == nullptr) return bad_call();
   std::visit(
       [&]<class K>(const Table<K>& t) {
         if (name != nullptr) *name = t.name().c_str();
@@ -459,7 +469,7 @@ int everleaf_table_describe(everleaf_table* table, const char** name, int* keys,
   return EVERLEAF_OK;
 }
 int everleaf_table_stats(everleaf_table* table, everleaf_stats* stats) {
-  if (table == nullptr || !is_sized(stats)) return EVERLEAF_BAD_CALL;
+  if (table == nullptr || !is_sized(stats)) return bad_call();
   return guarded([&] {
     everleaf::TableStats found;
     const Outcome outcome = std::visit([&](const auto& t) { return t.stats(found); }, table->any);
@@ -473,7 +483,7 @@ int everleaf_table_stats(everleaf_table* table, everleaf_stats* stats) {
 int everleaf_tables(everleaf_store* store,
                     void (*visit)(void* context, const char* name, int keys, const char* tree),
                     void* context) {
-  if (store == nullptr || visit == nullptr) return EVERLEAF_BAD_CALL;
+  if (store == nullptr || visit == nullptr) return bad_call();
   return guarded([&] {
     const auto all = store->store.tables();
     if (!all) return code_of(all.error());
@@ -485,17 +495,17 @@ int everleaf_tables(everleaf_store* store,
 }
 
 int everleaf_put(everleaf_table* table, everleaf_key key, const void* value, size_t size) {
-  if (!is_value(value, size)) return EVERLEAF_BAD_CALL;
+  if (!is_value(value, size)) return bad_call();
   return with_key(table, key,
                   [&](auto& t, auto k) { return code_of(t.put(k, bytes_of(value, size))); });
 }
 int everleaf_insert(everleaf_table* table, everleaf_key key, const void* value, size_t size) {
-  if (!is_value(value, size)) return EVERLEAF_BAD_CALL;
+  if (!is_value(value, size)) return bad_call();
   return with_key(table, key,
                   [&](auto& t, auto k) { return code_of(t.insert(k, bytes_of(value, size))); });
 }
 int everleaf_update(everleaf_table* table, everleaf_key key, const void* value, size_t size) {
-  if (!is_value(value, size)) return EVERLEAF_BAD_CALL;
+  if (!is_value(value, size)) return bad_call();
   return with_key(table, key,
                   [&](auto& t, auto k) { return code_of(t.update(k, bytes_of(value, size))); });
 }
@@ -505,7 +515,7 @@ int everleaf_erase(everleaf_table* table, everleaf_key key) {
 int everleaf_compare_and_set(everleaf_table* table, everleaf_key key, const void* expected,
                              size_t expected_size, const void* desired, size_t desired_size) {
   if (!is_value(expected, expected_size) || !is_value(desired, desired_size)) {
-    return EVERLEAF_BAD_CALL;
+    return bad_call();
   }
   const auto value = [](const void* data, std::size_t size) {
     return data == nullptr ? std::nullopt : std::optional(bytes_of(data, size));
@@ -518,24 +528,26 @@ int everleaf_compare_and_set(everleaf_table* table, everleaf_key key, const void
 
 int everleaf_get(everleaf_table* table, everleaf_key key, void* buffer, size_t capacity,
                  size_t* size) {
-  if (size == nullptr || !is_value(buffer, capacity)) return EVERLEAF_BAD_CALL;
+  if (size == nullptr || !is_value(buffer, capacity)) return bad_call();
   return with_key(table, key, [&](auto& t, auto k) {
     const everleaf::View view = t.get_view(k);
     if (!view) return code_of(view.outcome());
     *size = (*view).size();
-    if (*size > capacity) return static_cast<int>(EVERLEAF_BUFFER_TOO_SMALL);
+    if (*size > capacity) {
+      return refused(EVERLEAF_BUFFER_TOO_SMALL, "the value is longer than the buffer");
+    }
     if (*size != 0) std::memcpy(buffer, (*view).data(), *size);
     return static_cast<int>(EVERLEAF_OK);
   });
 }
 int everleaf_get_copy(everleaf_table* table, everleaf_key key, void** value, size_t* size) {
-  if (value == nullptr || size == nullptr) return EVERLEAF_BAD_CALL;
+  if (value == nullptr || size == nullptr) return bad_call();
   return with_key(table, key, [&](auto& t, auto k) {
     const everleaf::View view = t.get_view(k);
     if (!view) return code_of(view.outcome());
     const Bytes bytes = *view;
     void* const copy = std::malloc(std::max<std::size_t>(bytes.size(), 1));
-    if (copy == nullptr) return static_cast<int>(EVERLEAF_OUT_OF_SPACE);
+    if (copy == nullptr) return code_of(Outcome::out_of_space);
     if (!bytes.empty()) std::memcpy(copy, bytes.data(), bytes.size());
     *value = copy;
     *size = bytes.size();
@@ -547,7 +559,7 @@ void everleaf_free(void* value) {
 }
 int everleaf_view_open(everleaf_table* table, everleaf_key key, const void** value, size_t* size,
                        everleaf_view** view) {
-  if (value == nullptr || size == nullptr || view == nullptr) return EVERLEAF_BAD_CALL;
+  if (value == nullptr || size == nullptr || view == nullptr) return bad_call();
   return with_key(table, key, [&](auto& t, auto k) {
     std::unique_ptr<everleaf_view> opened(
         new everleaf_view{table->any, this_thread(), t.get_view(k)});
@@ -559,14 +571,14 @@ int everleaf_view_open(everleaf_table* table, everleaf_key key, const void** val
   });
 }
 int everleaf_view_close(everleaf_view* view) {
-  if (view != nullptr && view->opener != this_thread()) return EVERLEAF_BAD_CALL;
+  if (view != nullptr && view->opener != this_thread()) return bad_call();
   return release(view);
 }
 int everleaf_contains(everleaf_table* table, everleaf_key key) {
   return with_key(table, key, [](auto& t, auto k) { return t.contains(k) ? 1 : 0; }) == 1 ? 1 : 0;
 }
 int everleaf_count(everleaf_table* table, uint64_t* count) {
-  if (table == nullptr || count == nullptr) return EVERLEAF_BAD_CALL;
+  if (table == nullptr || count == nullptr) return bad_call();
   return guarded([&] {
     return code_of(std::visit([&](const auto& t) { return t.count(*count); }, table->any));
   });
@@ -574,9 +586,9 @@ int everleaf_count(everleaf_table* table, uint64_t* count) {
 
 int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const everleaf_key* to,
                          everleaf_cursor** cursor) {
-  if (table == nullptr || cursor == nullptr) return EVERLEAF_BAD_CALL;
+  if (table == nullptr || cursor == nullptr) return bad_call();
   for (const everleaf_key* const key : {from, to}) {
-    if (key != nullptr && !fits(*table, *key)) return EVERLEAF_BAD_CALL;
+    if (key != nullptr && !fits(*table, *key)) return bad_call();
   }
   return guarded([&] {
     std::visit(
@@ -592,9 +604,9 @@ int everleaf_cursor_open(everleaf_table* table, const everleaf_key* from, const 
 }
 int everleaf_cursor_open_prefix(everleaf_table* table, const void* prefix, size_t size,
                                 everleaf_cursor** cursor) {
-  if (table == nullptr || cursor == nullptr || !is_value(prefix, size)) return EVERLEAF_BAD_CALL;
+  if (table == nullptr || cursor == nullptr || !is_value(prefix, size)) return bad_call();
   const auto* const bytes = std::get_if<Table<Bytes>>(&table->any);
-  if (bytes == nullptr) return EVERLEAF_BAD_CALL;
+  if (bytes == nullptr) return bad_call();
   return guarded([&] {
     *cursor = new everleaf_cursor{bytes->prefix(bytes_of(prefix, size))};
     return static_cast<int>(EVERLEAF_OK);
@@ -610,11 +622,11 @@ int everleaf_cursor_last(everleaf_cursor* cursor) {
   return move(cursor, [](auto& any) { return any.last(); });
 }
 int everleaf_cursor_seek(everleaf_cursor* cursor, everleaf_key key) {
-  if (cursor == nullptr || !fits(*cursor, key)) return EVERLEAF_BAD_CALL;
+  if (cursor == nullptr || !fits(*cursor, key)) return bad_call();
   return move(cursor, [&]<class K>(Cursor<K>& any) { return any.seek(key_of<K>(key)); });
 }
 int everleaf_cursor_seek_for_prev(everleaf_cursor* cursor, everleaf_key key) {
-  if (cursor == nullptr || !fits(*cursor, key)) return EVERLEAF_BAD_CALL;
+  if (cursor == nullptr || !fits(*cursor, key)) return bad_call();
   return move(cursor, [&]<class K>(Cursor<K>& any) { return any.seek_for_prev(key_of<K>(key)); });
 }
 int everleaf_cursor_next(everleaf_cursor* cursor) {
@@ -625,10 +637,10 @@ int everleaf_cursor_prev(everleaf_cursor* cursor) {
 }
 int everleaf_cursor_get(everleaf_cursor* cursor, everleaf_key* key, const void** value,
                         size_t* size) {
-  if (cursor == nullptr) return EVERLEAF_BAD_CALL;
+  if (cursor == nullptr) return bad_call();
   return std::visit(
       [&]<class K>(const Cursor<K>& any) {
-        if (!any.valid()) return static_cast<int>(EVERLEAF_ABSENT);
+        if (!any.valid()) return code_of(Outcome::absent);
         if (key != nullptr) {
           if constexpr (std::same_as<K, Bytes>) {
             *key = everleaf_key_of(any.key().data(), any.key().size());
@@ -644,7 +656,7 @@ int everleaf_cursor_get(everleaf_cursor* cursor, everleaf_key* key, const void**
 }
 
 int everleaf_batch_create(everleaf_batch** batch) {
-  if (batch == nullptr) return EVERLEAF_BAD_CALL;
+  if (batch == nullptr) return bad_call();
   return guarded([&] {
     *batch = new everleaf_batch;
     return static_cast<int>(EVERLEAF_OK);
@@ -655,14 +667,14 @@ void everleaf_batch_release(everleaf_batch* batch) {
 }
 int everleaf_batch_put(everleaf_batch* batch, everleaf_table* table, everleaf_key key,
                        const void* value, size_t size) {
-  if (batch == nullptr || !is_value(value, size)) return EVERLEAF_BAD_CALL;
+  if (batch == nullptr || !is_value(value, size)) return bad_call();
   return with_key(table, key, [&]<class K>(Table<K>& t, K k) {
     batch->batch.put<K>(t, k, bytes_of(value, size));
     return static_cast<int>(EVERLEAF_OK);
   });
 }
 int everleaf_batch_erase(everleaf_batch* batch, everleaf_table* table, everleaf_key key) {
-  if (batch == nullptr) return EVERLEAF_BAD_CALL;
+  if (batch == nullptr) return bad_call();
   return with_key(table, key, [&]<class K>(Table<K>& t, K k) {
     batch->batch.erase<K>(t, k);
     return static_cast<int>(EVERLEAF_OK);
@@ -675,7 +687,7 @@ size_t everleaf_batch_count(const everleaf_batch* batch) {
   return batch == nullptr ? 0 : batch->batch.size();
 }
 int everleaf_apply(everleaf_store* store, everleaf_batch* batch) {
-  if (store == nullptr || batch == nullptr) return EVERLEAF_BAD_CALL;
+  if (store == nullptr || batch == nullptr) return bad_call();
   return guarded([&] { return code_of(store->store.apply(batch->batch)); });
 }
 

@@ -126,6 +126,64 @@ static void prefixes(everleaf_table* table, everleaf_table* numbers) {
   for (n = 0; n < 5; ++n) CHECK(everleaf_erase(table, key(names[n])) == EVERLEAF_OK);
 }
 
+static void says(const char* part) {
+  if (strstr(everleaf_message(), part) != NULL) return;
+  fprintf(stderr, "\"%s\" is not in \"%s\"\n", part, everleaf_message());
+  exit(1);
+}
+
+static void* say_nothing(void* unused) {
+  (void)unused;
+  CHECK(strcmp(everleaf_message(), "") == 0);
+  return NULL;
+}
+
+/* The sentence is that of the last call that was refused, of whichever kind, until the next one. */
+static void messages(everleaf_store* store, everleaf_table* table) {
+  static char long_key[65537];
+  everleaf_batch* batch = NULL;
+  everleaf_table* gone = NULL;
+  everleaf_cursor* cursor = NULL;
+  pthread_t other;
+  size_t size = 0;
+  CHECK(everleaf_table_drop(store, "nowhere") == EVERLEAF_NOT_FOUND);
+  says("'nowhere'");
+  CHECK(everleaf_put(table, everleaf_key_of(long_key, sizeof long_key), "v", 1) ==
+        EVERLEAF_KEY_TOO_LONG);
+  says("65,536 bytes");
+  CHECK(everleaf_put(table, key("m"), "value", 5) == EVERLEAF_OK);
+  says("65,536 bytes");
+  CHECK(everleaf_insert(table, key("m"), "v", 1) == EVERLEAF_EXISTS);
+  says("the key is there already");
+  CHECK(everleaf_get(table, key("m"), NULL, 0, &size) == EVERLEAF_BUFFER_TOO_SMALL);
+  says("longer than the buffer");
+  CHECK(everleaf_put(NULL, key("m"), "v", 1) == EVERLEAF_BAD_CALL);
+  says("NULL");
+  CHECK(everleaf_cursor_open_prefix(table, "nothing of", 10, &cursor) == EVERLEAF_OK);
+  CHECK(everleaf_cursor_first(cursor) == EVERLEAF_ABSENT);
+  says("is not there");
+  everleaf_cursor_close(cursor);
+  CHECK(everleaf_compare_and_set(table, key("m"), "other", 5, NULL, 0) == EVERLEAF_DIFFERS);
+  says("not the expected one");
+  CHECK(everleaf_batch_create(&batch) == EVERLEAF_OK);
+  for (int n = 0; n < 65537; ++n) {
+    CHECK(everleaf_batch_put(batch, table, key("m"), "v", 1) == EVERLEAF_OK);
+  }
+  CHECK(everleaf_apply(store, batch) == EVERLEAF_BATCH_TOO_LARGE);
+  says("65,536 writes or 64 MiB");
+  everleaf_batch_release(batch);
+  CHECK(everleaf_table_open(store, "gone", EVERLEAF_KEYS_BYTES, NULL, &gone) == EVERLEAF_OK);
+  CHECK(everleaf_table_drop(store, "gone") == EVERLEAF_OK);
+  CHECK(everleaf_erase(gone, key("m")) == EVERLEAF_DROPPED);
+  says("the table was dropped");
+  everleaf_table_close(gone);
+  CHECK(everleaf_backup(store, "/nowhere/at/all") != EVERLEAF_OK);
+  says("/nowhere/at/all");
+  CHECK(everleaf_erase(table, key("m")) == EVERLEAF_OK);
+  CHECK(pthread_create(&other, NULL, say_nothing, NULL) == 0);
+  CHECK(pthread_join(other, NULL) == 0);
+}
+
 /* Epochs that nobody but this program ends. */
 static void durability(const char* path) {
   everleaf_options options;
@@ -530,6 +588,7 @@ int main(int argc, char** argv) {
   uint64_t problems = 1;
   int tables = 0;
   CHECK(argc == 3);
+  CHECK(strcmp(everleaf_message(), "") == 0);
   remove(argv[1]);
   remove(argv[2]);
   everleaf_default_options(&options);
@@ -546,6 +605,7 @@ int main(int argc, char** argv) {
   CHECK(everleaf_table_open(store, "n", EVERLEAF_KEYS_U64, NULL, &numbers) == EVERLEAF_OK);
   CHECK(everleaf_table_open(store, "n", 7, NULL, &numbers) == EVERLEAF_BAD_CALL);
   writes_and_reads(table);
+  messages(store, table);
   cursors(numbers);
   descriptions(store, numbers);
   figures_of_other_headers(store);
@@ -569,6 +629,7 @@ int main(int argc, char** argv) {
   CHECK(everleaf_table_open(store, "n", EVERLEAF_KEYS_U64, NULL, &numbers) == EVERLEAF_OK);
   CHECK(count(numbers) == 101);
   CHECK(everleaf_put(numbers, everleaf_key_u64(1), "", 0) == EVERLEAF_READ_ONLY);
+  says("read-only");
   CHECK(everleaf_close(store) == EVERLEAF_OK); /* the table keeps it open */
   CHECK(everleaf_contains(numbers, everleaf_key_u64(1000)) == 1);
   CHECK(everleaf_table_close(numbers) == EVERLEAF_OK);

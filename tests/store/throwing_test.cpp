@@ -1,4 +1,8 @@
 // The face that throws: answers come back, all else is thrown, with the code of the plain face.
+#include <cctype>
+#include <cstring>
+#include <set>
+
 #include <everleaf/throwing.hpp>
 
 #include "stores.hpp"
@@ -21,6 +25,21 @@ void expect_thrown(Why why, Call&& call) {
   ASSERT_TRUE(error.has_value()) << to_string(why);
   EXPECT_TRUE(*error == why) << error->what();
   EXPECT_FALSE(std::string(error->what()).empty());
+}
+
+// Each outcome has a sentence that goes on after a name and a colon, and is more than its name.
+TEST(Throwing, OutcomesHaveSentences) {
+  std::set<std::string> sentences;
+  for (int i = 0; to_string(static_cast<Outcome>(i)) != "unknown outcome"; ++i) {
+    const auto outcome = static_cast<Outcome>(i);
+    const std::string sentence(describe(outcome));
+    EXPECT_NE(sentence, to_string(outcome));
+    EXPECT_EQ(std::strlen(describe(outcome).data()), sentence.size());
+    EXPECT_TRUE(std::islower(static_cast<unsigned char>(sentence.front()))) << sentence;
+    EXPECT_NE(sentence.back(), '.') << sentence;
+    EXPECT_TRUE(sentences.insert(sentence).second) << sentence << ", twice";
+  }
+  EXPECT_EQ(sentences.size(), static_cast<std::size_t>(Outcome::dropped) + 1);
 }
 
 TEST(Throwing, AnswersAreAnswers) {
@@ -76,6 +95,8 @@ TEST(Throwing, TheRestIsThrown) {
                   [&] { (void)throwing::Store::repair(scratch / "none", scratch / "r"); });
     const std::string long_key(kMaxKeyBytes + 1, 'k');
     expect_thrown(Outcome::key_too_long, [&] { table.put(long_key, "1"); });
+    EXPECT_EQ(thrown([&] { table.put(long_key, "1"); })->what(),
+              "put: " + std::string(describe(Outcome::key_too_long)));
     auto gone = store.table("gone");
     gone.put("a", "1");
     store.drop_table("gone");
