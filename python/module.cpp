@@ -112,7 +112,7 @@ std::string path_of(const nb::bytes& encoded) {
 }
 
 [[noreturn]] void raise_error(Outcome outcome) {
-  raise_error(everleaf::to_string(outcome), everleaf::to_string(outcome));
+  raise_error(everleaf::to_string(outcome), everleaf::describe(outcome));
 }
 
 // done: true; `no`: false; anything else is an error.

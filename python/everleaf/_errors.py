@@ -94,21 +94,6 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 
-# Of outcomes, which have no sentence of their own.
-_SENTENCES = {
-    "out of space": "The disk or the cap is full, or memory is out; nothing was changed.",
-    "key too long": "The key is longer than a table takes.",
-    "value too long": "The value is longer than a table takes.",
-    "batch too large": "A batch takes 65536 operations and 64 MiB.",
-    "read-only": "The store was opened read-only.",
-    "I/O error": "A write-back failed, now or earlier: the store takes no more writes.",
-    "corrupt": "The table or the value is damaged: run check().",
-    "too many threads": "More threads use the store at once than it takes.",
-    "dropped": "The table was dropped.",
-}
-
-
 def raise_error(code: str, message: str) -> NoReturn:
     """Raises the exception for a code of the library."""
-    sentence = _SENTENCES.get(code, message) if message == code else message
-    raise _CLASSES.get(code, Error)(code, sentence)
+    raise _CLASSES.get(code, Error)(code, message)

@@ -257,6 +257,30 @@ def test_errors(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_errors_say_what_to_do(tmp_path):
+    with everleaf.open(tmp_path / "s", max_bytes=4 << 20, epoch_seconds=0.001) as store:
+        table, gone = store.table("t"), store.table("gone")
+        store.drop_table("gone")
+
+        def apply(writes):
+            with store.batch() as batch:
+                for _ in range(writes):
+                    batch.put(table, b"k", b"")
+
+        for call, code, sentence in (
+                (lambda: table.insert(b"k" * 65537, b""), "key too long", "65,536 bytes"),
+                (lambda: table.insert(b"k", b"v" * 2**28), "value too long", "268,435,455 bytes"),
+                (lambda: table.insert(b"k", b"v" * 2**23), "out of space", "max_bytes"),
+                (lambda: apply(65537), "batch too large", "65,536 writes or 64 MiB"),
+                (lambda: gone.get(b"k"), "dropped", "the table was dropped")):
+            with pytest.raises(everleaf.Error, match=sentence) as caught:
+                call()
+            assert caught.value.code == code
+    with everleaf.open(tmp_path / "s", "read_only") as store:
+        with pytest.raises(everleaf.ReadOnlyError, match="open it for writing"):
+            store.table("t")[b"k"] = b""
+
+
 def test_a_full_store_refuses_and_stays_readable(tmp_path):
     with everleaf.open(tmp_path / "s", max_bytes=4 << 20, epoch_seconds=0.001) as store:
         table = store.table("t", int)
