@@ -402,7 +402,7 @@ class Table(_OfThisProcess, MutableMapping[K, bytes]):
             if value is not None:
                 return value
             if self._core.insert(key, default):
-                return bytes(default)
+                return bytes(memoryview(default))
 
     @overload
     def pop(self, key: K) -> bytes: ...
@@ -466,7 +466,9 @@ class Table(_OfThisProcess, MutableMapping[K, bytes]):
 
     def prefix(self: "Table[bytes]", prefix: Buffer) -> Range[bytes]:
         """The entries whose keys begin with these bytes."""
-        first = bytes(prefix)
+        if self._key_type is int:
+            raise TypeError("prefixes are of bytes: the keys of this table are integers")
+        first: bytes = self._plain(prefix)
         stem = first.rstrip(b"\xff")
         stop = stem[:-1] + bytes([stem[-1] + 1]) if stem else None
         return Range(self, first, stop)
@@ -508,11 +510,17 @@ class Batch(_OfThisProcess):
 
     def put(self, table: "Table[K]", key: K, value: Buffer) -> None:
         """`table[key] = value`, with the others. ValueError: the table is of another store."""
-        self._core.put(cast(Any, table._core), key, value)
+        self._core.put(self._table(table), key, value)
 
     def erase(self, table: "Table[K]", key: K) -> None:
         """Removes the key, if it is there, with the others."""
-        self._core.erase(cast(Any, table._core), key)
+        self._core.erase(self._table(table), key)
+
+    @staticmethod
+    def _table(table: "Table[K]") -> Any:
+        if not isinstance(table, Table):
+            raise TypeError("a batch writes to tables of its store")
+        return table._core
 
     def __len__(self) -> int:
         """Number of writes so far."""

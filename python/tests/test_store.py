@@ -1,5 +1,6 @@
 """The package as its users see it."""
 
+import array
 import dataclasses
 import gc
 import json
@@ -99,6 +100,51 @@ def test_what_is_not_bytes_is_refused(store):
     assert len(table) == 0
     with pytest.raises(TypeError):
         hash(table)
+
+
+def test_integers_and_lists_are_no_bytes(store):
+    """What bytes() would make something of: so many zeros, bytes of numbers."""
+
+    class Odd(bytearray):
+        def __bytes__(self):
+            return b"something else"
+
+    table, numbers, batch = store.table("t"), store.table("n", int), store.batch()
+    table[b"\0\0\0k"] = table[b"ab"] = b"v"
+    for wrong in (3, 10**12, True, [97], (97, 98), iter(b"a"), "a", 1.5, None, object()):
+        for call in (lambda: table.prefix(wrong), lambda: numbers.prefix(wrong),
+                     lambda: table[wrong], lambda: table.get(wrong), lambda: wrong in table,
+                     lambda: table.__setitem__(wrong, b""), lambda: table.__setitem__(b"k", wrong),
+                     lambda: table.__delitem__(wrong), lambda: table.discard(wrong), lambda: table.pop(wrong),
+                     lambda: table.insert(b"k", wrong), lambda: table.insert(wrong, b""),
+                     lambda: table.replace(b"ab", wrong), lambda: table.replace(wrong, b""),
+                     lambda: table.setdefault(b"k", wrong), lambda: table.setdefault(wrong, b""),
+                     lambda: table.compare_and_set(wrong, None, b""),
+                     lambda: table.get_into(b"ab", wrong), lambda: table.get_into(wrong, bytearray(1)),
+                     lambda: table.update({b"k": wrong}), lambda: wrong in table[b"a":],
+                     lambda: batch.put(table, wrong, b""), lambda: batch.put(table, b"k", wrong),
+                     lambda: batch.put(numbers, 1, wrong), lambda: batch.erase(table, wrong),
+                     lambda: batch.put(wrong, b"k", b""), lambda: batch.erase(wrong, b"k")):
+            with pytest.raises(TypeError):
+                call()
+        if wrong is not None:
+            for call in (lambda: table[wrong:], lambda: table[:wrong], lambda: table.items(wrong),
+                         lambda: table.__delitem__(slice(wrong)),
+                         lambda: table.compare_and_set(b"k", wrong, b""),
+                         lambda: table.compare_and_set(b"k", None, wrong)):
+                with pytest.raises(TypeError):
+                    call()
+        if not isinstance(wrong, str):
+            for call in (lambda: store.table(wrong), lambda: store.drop_table(wrong),
+                         lambda: store.table("t", spec=wrong), lambda: store.backup(wrong),
+                         lambda: everleaf.open(wrong), lambda: everleaf.repair(wrong, wrong),
+                         lambda: everleaf.repair("s", "t", tables={wrong: bytes})):
+                with pytest.raises(TypeError):
+                    call()
+    assert table == {b"\0\0\0k": b"v", b"ab": b"v"} and len(batch) == 0 and numbers == {}
+    for right in (b"a", bytearray(b"a"), memoryview(b"a"), array.array("B", b"a"), Odd(b"a")):
+        assert list(table.prefix(right)) == [b"ab"]
+        assert table.setdefault(b"default", right) == table.pop(b"default") == b"a"
 
 
 def test_conditional_writes(store):
