@@ -393,6 +393,31 @@ def test_backup_and_check(store, tmp_path):
         assert len(copy.table("t")) == 1000 and copy.table("t")[b"7"] == b"v7"
 
 
+def test_ctrl_c_comes_between_calls(store, tmp_path):
+    table = store.table("n", int)
+    table |= {i: b"v" * 100 for i in range(1000)}
+    for n in range(10):
+        copy = tmp_path / str(n)
+        main, began = threading.main_thread().ident, threading.Event()
+
+        def interrupt():
+            began.wait()
+            signal.pthread_kill(main, signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            began.set()
+            store.backup(copy)
+            thread.join()
+        thread.join()
+        # It was before the call, or the call did what it does.
+        if copy.exists():
+            with everleaf.open(copy, "read_only") as whole:
+                assert len(whole.table("n", int)) == 1000
+        assert len(table) == 1000 and store.check() == []
+
+
 def test_figures(store, tmp_path):
     table = store.table("t")
     for i in range(1000):
