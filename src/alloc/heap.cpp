@@ -242,7 +242,7 @@ Heap::Magazines* Heap::magazines() {
 }
 
 Offset Heap::reserve(std::size_t bytes, Placement placement) {
-  if (pool_.read_only() || medium_.failed() || injected_failure()) return 0;
+  if (!pool_.writable() || medium_.failed() || injected_failure()) return 0;
   if (bytes > kLargestClassBytes) return reserve_large(bytes);
   Magazines* const mine = magazines();
   if (mine == nullptr) return 0;

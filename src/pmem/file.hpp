@@ -95,7 +95,7 @@ class Mapping {
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
-  // Maps pages [from, to) of a shared mapping anew, as a copy: stores to them stay in this process.
+  // Maps pages [from, to) of the mapping anew, as a copy: stores to them stay in this process.
   // Nobody is there. False: they are as they were.
   [[nodiscard]] bool copy(const Descriptor& file, std::uint64_t from, std::uint64_t to);
 

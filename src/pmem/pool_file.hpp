@@ -59,6 +59,12 @@ class PoolFile {
   [[nodiscard]] bool header_copy_damaged() const noexcept { return header_copy_damaged_; }
   [[nodiscard]] bool was_clean() const noexcept { return was_clean_; }
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }
+  // Whether trees may write: also in the private mapping of a read-only pool that recovers there.
+  [[nodiscard]] bool writable() const noexcept { return !read_only_ || recovering_; }
+  // What the file has; a recovery in the private mapping may have grown beyond it.
+  [[nodiscard]] std::uint64_t file_bytes() const noexcept {
+    return read_only_ ? read_bytes_ : medium_->size();
+  }
   [[nodiscard]] const Descriptor& descriptor() const noexcept { return file_; }
   [[nodiscard]] const DomainChoice& domain() const noexcept { return domain_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
@@ -70,6 +76,10 @@ class PoolFile {
   // Backs at least `bytes` of the pool with storage. False: the disk, the cap or the address range
   // is full, and nothing changed.
   bool grow(std::uint64_t bytes);
+  // Of a read-only pool that nobody uses: maps the file's bytes again, with room behind them, and
+  // lets trees write there until end_recovery().
+  Result<void> begin_recovery();
+  void end_recovery() noexcept { recovering_ = false; }
   // From now on the pool grows when it must; waits for a step that is under way.
   void stop_ahead();
 
@@ -93,6 +103,8 @@ class PoolFile {
                                              Observer* observer);
   Result<void> read_header(std::uint64_t file_bytes);
   Result<void> map(const PoolOptions& options, std::uint64_t file_bytes, Observer* observer);
+  [[nodiscard]] Result<Mapping> map_bytes(const PoolOptions& options, std::uint64_t file_bytes,
+                                          std::uint64_t reserve) const;
   [[nodiscard]] std::unique_ptr<WriteBack> make_write_back(const PoolOptions& options) const;
   // No memory: neither the thread nor who waits for it may end otherwise than by an answer.
   bool grow_now(std::uint64_t bytes) noexcept;
@@ -116,7 +128,9 @@ class PoolFile {
   DomainChoice domain_;
   std::uint64_t cap_ = kMaxPoolBytes;
   bool read_only_ = false;
-  bool huge_pages_ = false;  // worth an attempt
+  bool recovering_ = false;       // in the private mapping of a read-only pool
+  std::uint64_t read_bytes_ = 0;  // of the file, where it is read-only
+  bool huge_pages_ = false;       // worth an attempt
   bool was_clean_ = false;
   bool header_copy_damaged_ = false;
   bool cleared_ = false;  // by the system, as the file grows; worth the thread

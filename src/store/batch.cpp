@@ -317,46 +317,84 @@ Outcome State::apply(const std::vector<BatchItem>& items) {
   }
 }
 
+// What the list has; all of it is read before anything is written.
+class State::Listed {
+ public:
+  explicit Listed(const State& state) : state_(state) {}
+
+  // False: it is damaged; of a table that is not open `missing` has the name.
+  bool read(std::span<const Word> words, std::string& missing) {
+    Word count = 0;
+    if (!take(words, count) || count > kMaxIndexes) return false;
+    for (; count != 0; --count) {
+      std::string name;
+      if (!take(words, name)) return false;
+      const auto known = state_.tables_.find(name);
+      if (known == state_.tables_.end()) return missing = std::move(name), false;
+      tables_.push_back(known->second.get());
+    }
+    while (!words.empty()) {
+      if (!read_item(words)) return false;
+    }
+    for (std::size_t i = 0; i < steps_.size(); ++i) steps_[i].key = &keys_[i];
+    return true;
+  }
+  [[nodiscard]] std::span<const Step> steps() const { return steps_; }
+
+ private:
+  bool read_item(std::span<const Word>& words) {
+    Word head = 0;
+    Step step{};
+    OwnedAny key;
+    if (!take(words, head) || head >> 2 >= tables_.size() || (head & 3) > 2) return false;
+    step.table = tables_[head >> 2];
+    step.kind = static_cast<Kind>(head & 3);
+    if (!take(words, step.old)) return false;
+    const bool number = step.table->info.key_type == KeyType::u64;
+    if (number ? !take(words, key.emplace<std::uint64_t>())
+               : !take(words, key.emplace<std::string>())) {
+      return false;
+    }
+    steps_.push_back(step);
+    keys_.push_back(std::move(key));
+    return true;
+  }
+
+  const State& state_;
+  std::vector<TableBase*> tables_;
+  std::vector<Step> steps_;
+  std::vector<OwnedAny> keys_;
+};
+
+Result<void> State::read_batch(Listed& listed) const {
+  const Word word = pmem::load(&root().batch);
+  if (word == 0) return {};
+  const Word way = word & kStateBits;
+  std::vector<Word> words;
+  std::string missing;
+  if ((way != kUndo && way != kRedo) || !read_list(word & ~kStateBits, words) ||
+      !listed.read(words, missing)) {
+    const std::string list = "the list of a batch at offset " + std::to_string(word & ~kStateBits);
+    return std::unexpected(Error{
+        Code::corrupt, missing.empty()
+                           ? list + " is damaged"
+                           : list + " names table '" + missing + "', which cannot be opened"});
+  }
+  return {};
+}
+
+Result<void> State::check_batch() const {
+  Listed listed(*this);
+  return read_batch(listed);
+}
+
 // A8: before anybody reads. Idempotent.
 Result<void> State::recover_batch() {
   const Word word = pmem::load(&root().batch);
   if (word == 0) return {};
-  if (read_only()) {
-    return std::unexpected(Error{
-        Code::read_only, "a batch was under way when the store crashed: open it for writing once"});
-  }
-  const auto damaged = [word] {
-    return std::unexpected(Error{
-        Code::corrupt,
-        "the list of a batch at offset " + std::to_string(word & ~kStateBits) + " is damaged"});
-  };
-  std::vector<Word> words;
-  if (!read_list(word & ~kStateBits, words)) return damaged();
-  std::span<const Word> rest = words;
-  Word count = 0;
-  if (!take(rest, count) || count > kMaxIndexes) return damaged();
-  std::vector<TableBase*> tables;
-  for (; count != 0; --count) {
-    std::string name;
-    if (!take(rest, name)) return damaged();
-    const auto known = tables_.find(name);
-    if (known == tables_.end()) return damaged();
-    tables.push_back(known->second.get());
-  }
-  while (!rest.empty()) {
-    Word head = 0;
-    Step step{};
-    OwnedAny key;
-    if (!take(rest, head) || head >> 2 >= tables.size() || (head & 3) > 2) return damaged();
-    step.table = tables[head >> 2];
-    step.key = &key;
-    step.kind = static_cast<Kind>(head & 3);
-    if (!take(rest, step.old)) return damaged();
-    if (step.table->info.key_type == KeyType::u64) {
-      if (!take(rest, key.emplace<std::uint64_t>())) return damaged();
-    } else if (!take(rest, key.emplace<std::string>())) {
-      return damaged();
-    }
+  Listed listed(*this);
+  if (auto read = read_batch(listed); !read) return read;
+  for (const Step& step : listed.steps()) {
     const bool removal = step.kind == Kind::remove;
     if (removal != ((word & kStateBits) == kRedo)) continue;
     Outcome outcome = removal ? store::apply(step) : undo(step);
@@ -368,6 +406,20 @@ Result<void> State::recover_batch() {
   }
   if (set_root(root().batch, 0)) return {};
   return std::unexpected(Error{Code::io, "a write-back failed when the store was opened"});
+}
+
+// A8 for readers: the batch is ended by the same steps, in the private mapping alone. Trees open
+// for that as for writing, and once more afterwards.
+Result<Pool> State::without_batch(Pool pool) {
+  detail::PoolState& base = PoolAccess::state(pool);
+  if (!base.read_only()) return pool;
+  const auto root = root_of(base);
+  if (!root || pmem::load(&(*root)->batch) == 0) return pool;
+  return PoolAccess::recover_in_memory(std::move(pool), [](Pool& writable) -> Result<void> {
+    const auto state = base::shared_here(std::make_unique<State>(writable));
+    if (auto opened = state->open_tables(); !opened) return opened;
+    return state->recover_batch();
+  });
 }
 
 }  // namespace everleaf::store

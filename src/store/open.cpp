@@ -57,7 +57,9 @@ void State::recycle(std::uint64_t item) {
 Result<std::shared_ptr<State>> State::start(Pool pool, std::optional<Durability> durability) {
   const std::uint64_t started = base::now_ns();
   try {
-    auto state = base::shared_here(std::make_unique<State>(std::move(pool)));
+    auto whole = without_batch(std::move(pool));
+    if (!whole) return std::unexpected(whole.error());
+    auto state = base::shared_here(std::make_unique<State>(std::move(*whole)));
     const bool there = state->has_root();
     if (!there && state->read_only()) {
       return std::unexpected(Error{Code::not_found, "there is no store in this pool"});
@@ -113,11 +115,17 @@ std::unique_ptr<epoch::Space> State::new_space() const {
                                         root().extents.size());
 }
 
-Result<void> State::open(std::optional<Durability> durability) {
-  const Offset at = pmem::load(medium().at<Word>(pmem::kStoreAt));
-  if (at % pmem::kLine != 0 || base_.heap().allocated_bytes(at) < sizeof(pmem::StoreRoot)) {
+Result<pmem::StoreRoot*> State::root_of(detail::PoolState& base) {
+  const Offset at = pmem::load(base.medium().at<Word>(pmem::kStoreAt));
+  if (at % pmem::kLine != 0 || base.heap().allocated_bytes(at) < sizeof(pmem::StoreRoot)) {
     return corrupt("there is no root block of a store at offset " + std::to_string(at));
   }
+  return base.medium().at<pmem::StoreRoot>(at);
+}
+
+Result<void> State::open(std::optional<Durability> durability) {
+  if (auto root = root_of(base_); !root) return std::unexpected(root.error());
+  const Offset at = pmem::load(medium().at<Word>(pmem::kStoreAt));
   const Word kind = pmem::load(&root().kind);
   if (kind != kStrict && kind != kBuffered) {
     return corrupt("the store's root block at offset " + std::to_string(at) + " is damaged");

@@ -440,17 +440,19 @@ Result<std::shared_ptr<State>> State::start_to_salvage(const std::filesystem::pa
   options.mode = Mode::read_only;
   auto pool = Pool::open(path, options);
   if (!pool) return std::unexpected(pool.error());
-  auto state = base::shared_here(std::make_unique<State>(std::move(*pool)));
-  if (!state->base_.file().is_store()) {
+  if (!PoolAccess::state(*pool).file().is_store()) {
     return std::unexpected(Error{Code::not_found, "there is no store in " + path.string()});
   }
-  if (auto opened = state->open_tables(); !opened) return std::unexpected(opened.error());
-  const Offset at = pmem::load(state->medium().at<Word>(pmem::kStoreAt));
-  if (at % pmem::kLine != 0 || state->base_.heap().allocated_bytes(at) < sizeof(pmem::StoreRoot)) {
-    problems.push_back("there is no root block of a store at offset " + std::to_string(at));
-  } else if (pmem::load(&state->root().batch) != 0) {
-    problems.push_back("a batch was under way: a part of it may be there");
+  pool = without_batch(std::move(*pool));
+  if (!pool) {
+    problems.push_back("a batch was under way, and a part of it may be there: " +
+                       pool.error().message);
+    pool = Pool::open(path, options);
+    if (!pool) return std::unexpected(pool.error());
   }
+  auto state = base::shared_here(std::make_unique<State>(std::move(*pool)));
+  if (auto opened = state->open_tables(); !opened) return std::unexpected(opened.error());
+  if (const auto root = root_of(state->base_); !root) problems.push_back(root.error().message);
   return state;
 }
 

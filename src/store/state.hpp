@@ -213,6 +213,7 @@ class State : public std::enable_shared_from_this<State> {
   class AllLatches;  // all writers are out while it lives
   class Applying;
   class Copy;
+  class Listed;
 
   // --- open.cpp ---
   // io if a write-back failed.
@@ -230,6 +231,8 @@ class State : public std::enable_shared_from_this<State> {
   void reclaim();
   void wait_for_space();
   void count_named(StoreInfo& info) const;
+  // corrupt: there is none.
+  [[nodiscard]] static Result<pmem::StoreRoot*> root_of(detail::PoolState& base);
   void add_unnamed(std::vector<Offset> named, std::uint64_t waiting,
                    std::vector<std::string>& problems) const;
   [[nodiscard]] std::unique_ptr<epoch::Space> new_space() const;
@@ -252,7 +255,12 @@ class State : public std::enable_shared_from_this<State> {
 
   // --- batch.cpp ---
   Outcome apply_once(const std::vector<const BatchItem*>& items);
+  Result<void> read_batch(Listed& listed) const;
+  // What recover_batch() would refuse.
+  [[nodiscard]] Result<void> check_batch() const;
   Result<void> recover_batch();
+  // The pool; of one that is open read-only what a crash in a batch left is ended in memory.
+  static Result<Pool> without_batch(Pool pool);
 
   // --- backup.cpp ---
   template <class K>

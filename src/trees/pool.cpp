@@ -210,6 +210,13 @@ void PoolState::abandon() {
   file_->stop_ahead();
 }
 
+std::unique_ptr<pmem::PoolFile> PoolState::release() {
+  abandon();
+  open_.clear();
+  epochs_.reset();
+  return std::move(file_);
+}
+
 // A few rounds: a retired leaf is unlinked after one sync(), and free after another. A tree that is
 // not done by then is rebuilt when it is opened; so it is if a sync() fails.
 void PoolState::close_trees() {
@@ -434,7 +441,7 @@ PoolInfo PoolState::info() const {
   info.read_only = file_->read_only();
   info.clean = file_->was_clean();
   info.replayed = replayed_;
-  info.file_bytes = file_->medium().size();
+  info.file_bytes = file_->file_bytes();
   info.heap_bytes = pmem::load(&file_->state().frontier) - pmem::kHeapAt;
   info.open_ns = open_ns_;
   info.header_copy_damaged = file_->header_copy_damaged();
@@ -541,6 +548,35 @@ Result<Pool> PoolAccess::open(const std::filesystem::path& path, const PoolOptio
   if (!state) {
     return std::unexpected(Error{state.error().code, path.string() + ": " + state.error().message});
   }
+  return Pool(std::move(*state));
+}
+
+Result<Pool> PoolAccess::recover_in_memory(Pool pool,
+                                           const std::function<Result<void>(Pool&)>& recover) {
+  const std::uint64_t started_ns = base::now_ns();
+  if (!pool.state_->read_only() || pool.state_.use_count() != 1) {
+    return std::unexpected(Error{Code::bad_argument, "the pool is in use"});
+  }
+  PoolOptions options;
+  options.epoch_length = pool.state_->epoch_length();
+  auto file = pool.state_->release();
+  pool.state_.reset();
+  if (auto begun = file->begin_recovery(); !begun) return std::unexpected(begun.error());
+  auto state = detail::PoolState::start(std::move(file), options, started_ns);
+  if (!state) return std::unexpected(state.error());
+  const std::uint32_t replayed = (*state)->replayed();
+  {
+    Pool writable(std::move(*state));
+    const auto recovered = recover(writable);
+    file = writable.state_->release();
+    writable.state_.reset();
+    if (!recovered) return std::unexpected(recovered.error());
+  }
+  file->end_recovery();
+  // Trees are opened once more, as those of a process that died here.
+  state = detail::PoolState::start(std::move(file), options, started_ns);
+  if (!state) return std::unexpected(state.error());
+  (*state)->add_replayed(replayed);
   return Pool(std::move(*state));
 }
 

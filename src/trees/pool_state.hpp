@@ -1,6 +1,7 @@
 // What an open pool is made of, and the door that tests and the crash checker use.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -46,10 +47,15 @@ class PoolState {
       std::vector<std::string>* problems = nullptr) const;
   [[nodiscard]] IndexInfo info_of(const void* tree) const;
   [[nodiscard]] PoolInfo info() const;
+  [[nodiscard]] std::uint32_t replayed() const { return replayed_; }
+  // Of an open before this one, in the same mapping.
+  void add_replayed(std::uint32_t records) { replayed_ += records; }
   [[nodiscard]] Counters counters() const { return file_->medium().counters(); }
   Result<CheckReport> check();
   // What the death of the process does: nothing is written any more.
   void abandon();
+  // The same, and the file is the caller's: the state goes before it.
+  [[nodiscard]] std::unique_ptr<pmem::PoolFile> release();
 
   // Null: there is no buffered tree, or nothing may be written.
   [[nodiscard]] epoch::Epochs* epochs() {
@@ -57,6 +63,7 @@ class PoolState {
     return file_->read_only() ? nullptr : epochs_.get();
   }
   [[nodiscard]] EpochInfo epoch_info() const;
+  [[nodiscard]] std::chrono::nanoseconds epoch_length() const { return epoch_length_; }
 
   [[nodiscard]] pmem::PoolFile& file() { return *file_; }
   [[nodiscard]] alloc::RedoLog& redo() { return ground_.redo; }
@@ -73,7 +80,7 @@ class PoolState {
   };
   tree::Context context(pmem::Offset root_word) {
     return {file_->medium(), ground_.heap,       ground_.redo, ground_.grace,
-            epochs_.get(),   file_->read_only(), root_word};
+            epochs_.get(),   !file_->writable(), root_word};
   }
   Result<void> finish();
   void close_trees();
@@ -121,6 +128,10 @@ struct PoolAccess {
   static Result<Pool> format(std::byte* memory, std::uint64_t bytes, std::uint64_t capacity,
                              const PoolOptions& options, pmem::Observer* observer);
   static detail::PoolState& state(Pool& pool) { return *pool.state_; }
+  // The pool was opened read-only, and this is its only handle. `recover` writes to it as to one
+  // that is open for writing, in a private mapping that the pool has from then on.
+  static Result<Pool> recover_in_memory(Pool pool,
+                                        const std::function<Result<void>(Pool&)>& recover);
 };
 
 }  // namespace everleaf

@@ -285,6 +285,43 @@ class Stores(CliTest):
             self.fails(2, rf"{limit}.*: .* \(0 records loaded and kept\)", "store", "load", self.pool, "t", file)
         self.assertEqual(self.entries(), {})
 
+    def batch_word(self):
+        """That of the store's root: what batch is under way."""
+        with open(self.pool, "rb") as file:
+            def word(at):
+                file.seek(at)
+                return int.from_bytes(file.read(8), "little")
+            root = word(28416)
+            return word(root + 16) if root else 0
+
+    def test_killed_inside_a_strict_batch(self):
+        batch = 1024
+        source = self.dir / "source"
+        source.write_bytes(b"".join(b"%06d\tv%d\n" % (i, i) for i in range(40 * batch)))
+        for attempt in range(60):
+            self.pool.unlink(missing_ok=True)
+            run = subprocess.Popen([PROGRAM, "store", "load", self.pool, "t", source,
+                                    "--durability", "strict"], stdout=subprocess.DEVNULL)
+            time.sleep(self.random.uniform(0.005, 0.1) * (1 + attempt % 4))
+            run.kill()
+            run.wait()
+            if self.pool.exists() and self.batch_word() != 0:
+                break
+        else:
+            self.fail("never inside a batch")
+        before = self.pool.read_bytes()
+        self.assert_sound()
+        entries = self.entries()
+        self.assertEqual(len(entries) % batch, 0)
+        self.assertEqual(entries, {b"%06d" % i: b"v%d" % i for i in range(len(entries))})
+        info = json.loads(self.ok("info", self.pool, "--json"))
+        self.assertEqual((info["store"]["records"], info["problems"]), (len(entries), []))
+        for command in ("backup", "repair"):
+            copy = self.dir / command
+            self.ok("store", command, self.pool, *(["-o"] if command == "repair" else []), copy)
+            self.assertEqual(self.entries(pool=copy), entries)
+        self.assertEqual(self.pool.read_bytes(), before, "written to")
+
     def test_usage(self):
         self.fails(2, "everleaf store --help", "store")
         for arguments in (["nonsense"], ["get"], ["get", self.pool], ["get", self.pool, "t"],
