@@ -130,7 +130,9 @@ Result<void> Descriptor::lock(bool exclusive, const std::filesystem::path& path)
   }
   return std::unexpected(Error{Code::locked, path.string() +
                                                  " is open in another process: close it there, or "
-                                                 "copy the file"});
+                                                 "have that process back its store up "
+                                                 "(Store::backup, everleaf_backup, backup in "
+                                                 "Python)"});
 }
 
 int try_allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to) noexcept {

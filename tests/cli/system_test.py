@@ -19,8 +19,12 @@ class Locked(CliTest):
             fcntl.flock(file, fcntl.LOCK_EX)
             for command in (["get", self.pool, "a"], ["dump", self.pool], ["info", self.pool],
                             ["check", self.pool], ["put", self.pool, "a", 2],
-                            ["del", self.pool, "a"], ["load", self.pool, "-"]):
-                self.fails(3, "is open in another process", *command, input=b"")
+                            ["del", self.pool, "a"], ["load", self.pool, "-"],
+                            ["store", "backup", self.pool, self.dir / "copy"]):
+                self.fails(3, "is open in another process: .* that process back its store up",
+                           *command, input=b"")
+                # A copy of what is written meanwhile is damaged.
+                self.assertNotIn(b"copy the file", self.everleaf(*command, input=b"").stderr)
         self.assert_holds({b"a": 1})
 
     def test_by_a_load_that_goes_on(self):
