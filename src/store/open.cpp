@@ -25,6 +25,9 @@ std::string walk_failed(const std::string& table, Outcome outcome) {
   what += to_string(outcome);
   return what + ")";
 }
+std::unexpected<Error> cannot_be_walked(const std::string& table, Outcome outcome) {
+  return corrupt(walk_failed(table, outcome) + ": open the store read-only");
+}
 
 }  // namespace
 
@@ -60,12 +63,11 @@ Result<std::shared_ptr<State>> State::start(Pool pool, std::optional<Durability>
     auto whole = without_batch(std::move(pool));
     if (!whole) return std::unexpected(whole.error());
     auto state = base::shared_here(std::make_unique<State>(std::move(*whole)));
-    const bool there = state->has_root();
-    if (!there && state->read_only()) {
-      return std::unexpected(Error{Code::not_found, "there is no store in this pool"});
-    }
     Result<void> opened;
-    if (!there) opened = state->create(durability.value_or(Durability::buffered));
+    if (!state->has_root()) {
+      opened = state->may_be_new();
+      if (opened) opened = state->create(durability.value_or(Durability::buffered));
+    }
     if (opened) opened = state->open(durability);
     if (!opened) return std::unexpected(opened.error());
     state->finished_ = false;
@@ -76,9 +78,28 @@ Result<std::shared_ptr<State>> State::start(Pool pool, std::optional<Durability>
   }
 }
 
+// No crash leaves a table without a root block: the root comes first (S4), and stays. A new store
+// would take the tables' records for free.
+Result<void> State::may_be_new() const {
+  std::vector<std::string> damaged;
+  const auto all = base_.indexes(&damaged);
+  if (!all) return std::unexpected(all.error());
+  const auto table = std::ranges::find_if(*all, &IndexInfo::table);
+  if (table != all->end()) {
+    std::string what = "the word at offset " + std::to_string(pmem::kStoreAt);
+    what += " names no root block of a store, and there is table '" + table->name;
+    return corrupt(what + "': `repair` copies what can be read");
+  }
+  // It may be a table's.
+  if (!damaged.empty() && (!read_only() || base_.file().is_store())) {
+    return corrupt(damaged.front());
+  }
+  if (!read_only()) return {};
+  return std::unexpected(Error{Code::not_found, "there is no store in this pool"});
+}
+
 // S4: root block and first extent are covered by the redo record that names them.
 Result<void> State::create(Durability durability) {
-  if (auto marked = base_.file().mark_store(); !marked) return marked;
   alloc::Heap& heap = base_.heap();
   tree::Reserved root_block(heap);
   tree::Reserved extent(heap);
@@ -90,6 +111,8 @@ Result<void> State::create(Durability durability) {
   if (!heap.activate(record, root_block.block()) || !heap.activate(record, extent.block())) {
     return corrupt("the heap is damaged: restore the pool from a copy");
   }
+  // Not before: nothing but an error of the device refuses the store from here on.
+  if (auto marked = base_.file().mark_store(); !marked) return marked;
   auto* const words = medium().at<Word>(root_block.block());
   for (std::size_t i = 0; i < sizeof(pmem::StoreRoot) / sizeof(Word); ++i) {
     medium().store(words + i, 0, 0);
@@ -140,17 +163,29 @@ Result<void> State::open(std::optional<Durability> durability) {
   if (space_->open() != Outcome::done) {
     return corrupt("impossible extents in the store's root block at offset " + std::to_string(at));
   }
-  if (auto finished = finish_drop(true); !finished) return finished;
+  if (const auto listed = blocks_to_free(); !listed) return std::unexpected(listed.error());
   if (auto opened = open_tables(); !opened) return opened;
-  if (auto recovered = recover_batch(); !recovered) return recovered;
   if (read_only()) return {};
+  if (auto recovered = recover(); !recovered) return recovered;
   from_image_ = load_image();
-  if (auto dropped = drop_image(); !dropped) return dropped;
   if (!from_image_) {
     if (auto found = find_records(); !found) return found;
   }
+  if (auto dropped = drop_image(); !dropped) return dropped;
   start_reclaiming();
   return {};
+}
+
+// What would refuse the store is looked for first: it is left as it is then.
+Result<void> State::recover() {
+  if (pmem::load(&root().batch) == 0 && pmem::load(&root().dropping) == 0) return {};
+  for (const auto& [name, table] : tables_) {
+    const Outcome outcome = table->for_each_word([](Word) { return true; });
+    if (outcome != Outcome::done) return cannot_be_walked(name, outcome);
+  }
+  if (auto listed = check_batch(); !listed) return listed;
+  if (auto finished = finish_drop(true); !finished) return finished;
+  return recover_batch();
 }
 
 Result<void> State::open_tables() {
@@ -213,9 +248,7 @@ Result<void> State::find_records() {
       }
       return true;
     });
-    if (outcome != Outcome::done) {
-      return corrupt(walk_failed(name, outcome) + ": open the store read-only");
-    }
+    if (outcome != Outcome::done) return cannot_be_walked(name, outcome);
   }
   return {};
 }

@@ -224,6 +224,10 @@ class State : public std::enable_shared_from_this<State> {
   Result<void> open_table(const IndexInfo& info);
   void start_reclaiming();
   void stop_reclaiming();
+  // A crash came in a batch or a drop, and what it left is ended.
+  Result<void> recover();
+  // Whether there may be a store without a root block: one that is to be made.
+  [[nodiscard]] Result<void> may_be_new() const;
   Result<void> find_records();
   [[nodiscard]] bool load_image();
   Result<void> drop_image();
@@ -249,6 +253,7 @@ class State : public std::enable_shared_from_this<State> {
   Result<std::shared_ptr<TableOf<K>>> load(const std::string& name, std::string_view spec);
   bool free_some(std::span<const Word> blocks);
   Outcome free_blocks(std::span<const Word> blocks);
+  [[nodiscard]] Result<std::vector<Word>> blocks_to_free() const;
   Result<void> finish_drop(bool recycle);
   void bury(bool all);
   void recycle(std::uint64_t item);

@@ -195,21 +195,35 @@ Outcome State::free_blocks(std::span<const Word> blocks) {
   return Outcome::done;
 }
 
+// Of a table whose drop was not ended, those that are free already among them; all of it is looked
+// at before anything is written.
+Result<std::vector<Word>> State::blocks_to_free() const {
+  std::vector<Word> blocks;
+  const Offset list = pmem::load(&root().dropping);
+  if (list == 0 || read_only()) return blocks;
+  const std::size_t done = pmem::load(&root().dropped);
+  const auto is_taken = [this](Word block) { return base_.heap().allocated_bytes(block) != 0; };
+  if (read_list(list, blocks) && done <= blocks.size() &&
+      std::ranges::all_of(std::span(blocks).subspan(done), is_taken)) {
+    return blocks;
+  }
+  return std::unexpected(Error{Code::corrupt, "the list of a dropped table at offset " +
+                                                  std::to_string(list) +
+                                                  " is damaged: open the store read-only"});
+}
+
 // A9: a crash came before all blocks were free. `recycle`: nobody reads them any more.
 Result<void> State::finish_drop(bool recycle) {
-  const Offset list = pmem::load(&root().dropping);
-  if (list == 0 || read_only()) return {};
-  std::vector<Word> blocks;
-  if (!read_list(list, blocks) || pmem::load(&root().dropped) > blocks.size()) {
-    return std::unexpected(Error{Code::corrupt, "the list of a dropped table at offset " +
-                                                    std::to_string(list) +
-                                                    " is damaged: open the store read-only"});
-  }
+  const auto blocks = blocks_to_free();
+  if (!blocks) return std::unexpected(blocks.error());
+  if (blocks->empty()) return {};
   const std::size_t done = pmem::load(&root().dropped);
-  if (const Outcome outcome = free_blocks(blocks); outcome != Outcome::done) {
+  if (const Outcome outcome = free_blocks(*blocks); outcome != Outcome::done) {
     return failed(outcome);
   }
-  for (std::size_t i = done; recycle && i < blocks.size(); ++i) base_.heap().recycle(blocks[i]);
+  for (std::size_t i = done; recycle && i < blocks->size(); ++i) {
+    base_.heap().recycle((*blocks)[i]);
+  }
   return {};
 }
 

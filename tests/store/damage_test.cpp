@@ -151,6 +151,107 @@ TEST_P(Damaged, WhereItHurts) {
   });
 }
 
+bool same(std::span<const std::byte> a, std::span<const std::byte> b, std::size_t from,
+          std::size_t to) {
+  return std::memcmp(a.data() + from, b.data() + from, to - from) == 0;
+}
+
+// The word that names the root block is zero: a new store would take the tables' memory for free.
+TEST_P(Damaged, WithoutItsRoot) {
+  make(true);
+  const auto path = scratch_ / "s";
+  std::vector<std::byte> bytes = read_bytes(path);
+  std::memset(bytes.data() + pmem::kStoreAt, 0, sizeof(pmem::Word));
+  for (const Mode mode : {Mode::read_only, Mode::open, Mode::open_or_create}) {
+    for (const bool named : {false, true}) {
+      write_bytes(path, bytes);
+      StoreOptions options = small_store(GetParam(), mode);
+      if (!named) options.durability.reset();
+      const auto store = Store::open(path, options);
+      ASSERT_FALSE(store);
+      EXPECT_EQ(store.error().code, Code::corrupt);
+      EXPECT_NE(store.error().message.find(std::to_string(pmem::kStoreAt)), std::string::npos);
+      EXPECT_NE(store.error().message.find("repair"), std::string::npos);
+      const std::vector<std::byte> then = read_bytes(path);
+      // Of an open and a close of the pool the headers tell, and what the trees have of their own.
+      EXPECT_TRUE(same(then, bytes, pmem::kDirectoryAt, pmem::kLanesAt));
+    }
+  }
+  const RepairReport report = Store::repair(path, scratch_ / "new").value();
+  EXPECT_FALSE(report.sound());
+  auto store = Store::open(scratch_ / "new", small_store(GetParam())).value();
+  EXPECT_EQ(content_of(store.table("t").value()), all_);
+}
+
+// An entry that cannot be believed may be a table's.
+TEST_P(Damaged, NoNewStoreBesideADamagedEntry) {
+  const auto path = scratch_ / "s";
+  {
+    Pool pool = Pool::open(path, small_pool()).value();
+    ASSERT_EQ(pool.index<Bytes>("i").value().insert("key", 1), Outcome::done);
+  }
+  std::vector<std::byte> bytes = read_bytes(path);
+  bytes[pmem::kDirectoryAt + offsetof(pmem::DirectoryEntry, spec)] ^= std::byte{1};
+  write_bytes(path, bytes);
+  EXPECT_EQ(Store::open(path, small_store(GetParam())).error().code, Code::corrupt);
+  const std::vector<std::byte> then = read_bytes(path);
+  EXPECT_TRUE(same(then, bytes, pmem::kDirectoryAt, pmem::kLanesAt));
+  EXPECT_TRUE(same(then, bytes, pmem::kHeapAt, bytes.size()));
+}
+
+// Where a store does not fit, the pool stays one of indexes alone.
+TEST_P(Damaged, NoMarkWithoutSpace) {
+  const auto path = scratch_ / "s";
+  StoreOptions options = small_store(GetParam());
+  options.pool.max_bytes = std::uint64_t{1} << 20;
+  {
+    Pool pool = Pool::open(path, options.pool).value();
+    auto index = pool.index<Bytes>("i").value();
+    while (index.insert(std::string(3000, 'k') + std::to_string(index.size()), 1) ==
+           Outcome::done) {
+    }
+  }
+  ASSERT_EQ(Store::open(path, options).error().code, Code::out_of_space);
+  Pool pool = Pool::open(path, options.pool).value();
+  EXPECT_FALSE(PoolAccess::state(pool).file().is_store());
+}
+
+// The list of a dropped table's blocks has one that is free: none of the others is freed either.
+TEST_P(Damaged, AListOfFreeBlocks) {
+  make(true);
+  const auto path = scratch_ / "s";
+  std::vector<pmem::Word> list;  // as pmem::StoreList
+  {
+    auto store = Store::open(path, small_store(GetParam())).value();
+    Pool pool = store.pool();
+    auto index = pool.index<Bytes>("i").value();
+    for (std::uint64_t i = 0; i < 200; ++i) {
+      ASSERT_EQ(index.insert(Keys<Bytes>::nth(i), i), Outcome::done);
+    }
+    list = PoolAccess::state(pool).blocks_of("i").value();
+  }
+  std::vector<std::byte> bytes = read_bytes(path);
+  ASSERT_GT(list.size(), 150U);
+  list.push_back(bytes.size() - pmem::kLine);
+  list.insert(list.begin(), {0, list.size()});
+  list[0] = XXH3_64bits(list.data() + 1, (list.size() - 1) * sizeof(pmem::Word));
+  const std::size_t at = bytes.size() - (std::size_t{64} << 10);  // nobody has been there
+  ASSERT_EQ(bytes[at], std::byte{0});
+  std::memcpy(bytes.data() + at, list.data(), list.size() * sizeof(pmem::Word));
+  pmem::Word root = 0;
+  std::memcpy(&root, bytes.data() + pmem::kStoreAt, sizeof root);
+  const pmem::Word word = at;
+  std::memcpy(bytes.data() + root + offsetof(pmem::StoreRoot, dropping), &word, sizeof word);
+  write_bytes(path, bytes);
+  const auto store = Store::open(path, small_store(GetParam()));
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, Code::corrupt);
+  Pool pool = Pool::open(path, small_pool(Mode::read_only)).value();
+  for (std::size_t i = 2; i + 1 < list.size(); ++i) {
+    EXPECT_NE(PoolAccess::state(pool).heap().allocated_bytes(list[i]), 0U) << i;
+  }
+}
+
 // A read-only store may open without it; a backup is of all tables or none.
 TEST_P(Damaged, NoBackupWithoutATable) {
   make(true);
