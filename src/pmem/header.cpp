@@ -104,7 +104,7 @@ Result<HeaderReading> read_headers(const std::byte* base, std::uint64_t file_byt
   const bool b_sound = sound(b);
   if (!a_sound && !b_sound) return std::unexpected(unusable(a, b));
   const bool take_a = a_sound && (!b_sound || a.sequence >= b.sequence);
-  HeaderReading reading{take_a ? a : b, !a_sound || !b_sound};
+  HeaderReading reading{take_a ? a : b, !a_sound || !b_sound, take_a ? kHeaderB : kHeaderA};
   if (auto error = refuse(reading.header, file_bytes, read_only)) {
     return std::unexpected(std::move(*error));
   }

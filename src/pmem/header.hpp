@@ -9,7 +9,8 @@ namespace everleaf::pmem {
 
 struct HeaderReading {
   Header header;
-  bool other_damaged = false;  // the copy that was not taken does not check
+  bool other_damaged = false;  // the copy that was not taken, at `other`, does not check
+  Offset other = 0;
 };
 
 // Reads the valid copy with the larger sequence from the first pages; says what is wrong otherwise.

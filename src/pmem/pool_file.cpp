@@ -262,6 +262,7 @@ Result<void> PoolFile::read_header(std::uint64_t file_bytes) {
   }
   header_ = reading->header;
   header_copy_damaged_ = reading->other_damaged;
+  other_header_ = reading->other;
   was_clean_ = reading->header.clean == 1;
   if (auto error = impossible_frontier(load(&state().frontier), file_bytes, path_)) {
     return std::unexpected(std::move(*error));

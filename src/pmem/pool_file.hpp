@@ -57,6 +57,7 @@ class PoolFile {
   [[nodiscard]] PoolState& state() noexcept { return *medium_->at<PoolState>(kStateAt); }
   [[nodiscard]] const Header& header() const noexcept { return header_; }
   [[nodiscard]] bool header_copy_damaged() const noexcept { return header_copy_damaged_; }
+  [[nodiscard]] Offset damaged_header() const noexcept { return other_header_; }
   [[nodiscard]] bool was_clean() const noexcept { return was_clean_; }
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }
   // Whether trees may write: also in the private mapping of a read-only pool that recovers there.
@@ -133,7 +134,8 @@ class PoolFile {
   bool huge_pages_ = false;       // worth an attempt
   bool was_clean_ = false;
   bool header_copy_damaged_ = false;
-  bool cleared_ = false;  // by the system, as the file grows; worth the thread
+  Offset other_header_ = 0;  // the copy that was not taken
+  bool cleared_ = false;     // by the system, as the file grows; worth the thread
   base::Mutex grow_mutex_;
   bool refused_ = false;                  // G3; guarded by grow_mutex_
   std::atomic<unsigned> waiting_{0};      // in grow()

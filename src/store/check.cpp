@@ -14,6 +14,13 @@ std::string of_table(const TableBase& table, const std::string& what) {
   return "table '" + table.info.name + "': " + what;
 }
 
+// The tree's own check names the node; here is where the walk came to.
+std::string cannot_go_on(Outcome outcome, Offset last) {
+  std::string what = "its keys cannot all be walked (" + std::string(to_string(outcome)) + "): ";
+  if (last == 0) return what + "not even the first one";
+  return what + "none behind that of the value at offset " + std::to_string(last);
+}
+
 }  // namespace
 
 // Blocks that are in use are those of `named` and those that wait to be free. `waiting` is as of
@@ -40,12 +47,14 @@ Result<CheckReport> State::check() {
     bool all_walked = true;
     for (const auto& [name, table] : tables_) {
       std::size_t damaged = 0;
+      Offset last = 0;
       const auto problem = [&](const std::string& what, Offset at) {
         if (++damaged > kNamed) return;
         report->problems.push_back(of_table(*table, what + " at offset " + std::to_string(at)));
       };
       const Outcome walked = table->for_each_value([&](Word word, bool whole) {
         const Record record = Record::of(word);
+        last = record.at;
         const bool in_use = read_only() || space_->in_use(record.at, record.bytes());
         if (!whole && in_use) damaged_records.push_back(record.at);
         if (!whole) return problem("a value does not fit its checksum", record.at);
@@ -53,8 +62,7 @@ Result<CheckReport> State::check() {
         records.push_back(record.at);
       });
       if (walked != Outcome::done) {
-        report->problems.push_back(of_table(
-            *table, "its keys cannot all be walked (" + std::string(to_string(walked)) + ")"));
+        report->problems.push_back(of_table(*table, cannot_go_on(walked, last)));
         all_walked = false;
       }
       if (damaged > kNamed) {

@@ -37,21 +37,25 @@ Outcome TableOf<K>::look(K key, Bytes& value) const {
   return hit ? read(*hit, key, value) : hit.outcome;
 }
 
-// In steps, so that the walk holds back no memory for long. The caller keeps the tree.
+// In steps, so that the walk holds back no memory for long; in smaller ones at damage, up to it.
+// The caller keeps the tree.
 template <class K>
 template <class F>
 Outcome TableOf<K>::for_each_entry(F&& visit) const {
   std::vector<Entry<K>> entries;
   Owned from{};
+  std::size_t limit = kWalkEntries;
   while (true) {
-    if (const Outcome outcome = tree_->scan(K(from), std::nullopt, kWalkEntries, entries);
+    if (const Outcome outcome = tree_->scan(K(from), std::nullopt, limit, entries);
         outcome != Outcome::done) {
-      return outcome;
+      if (outcome != Outcome::corrupt || limit == 1) return outcome;
+      limit /= 4;
+      continue;
     }
     for (const auto& entry : entries) {
       if (!visit(entry)) return Outcome::done;
     }
-    if (entries.size() < kWalkEntries) return Outcome::done;
+    if (entries.size() < limit) return Outcome::done;
     from = std::move(entries.back().key);
     if constexpr (std::same_as<K, Bytes>) {
       from += '\0';  // the next key

@@ -482,7 +482,11 @@ void PoolState::reach_store(std::vector<pmem::Offset>& reachable,
 
 Result<CheckReport> PoolState::check() {
   CheckReport report;
-  if (file_->header_copy_damaged()) report.problems.push_back("one header copy was damaged");
+  if (file_->header_copy_damaged()) {
+    const pmem::Offset at = file_->damaged_header();
+    report.problems.push_back(std::string("header copy ") + (at == pmem::kHeaderA ? "A" : "B") +
+                              " at offset " + std::to_string(at) + " was damaged");
+  }
   std::vector<pmem::Offset> reachable;
   std::vector<tree::Directory::Found> all;
   {

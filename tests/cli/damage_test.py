@@ -107,6 +107,16 @@ class Refused(DamageTest):
         self.patch({HEADER_BYTES - 1: bytes([self.good[HEADER_BYTES - 1] ^ 1])}, forge=False)
         self.refused(3, "both header copies are damaged")
 
+    def test_one_header_damaged(self):
+        for at, name in ((HEADER_A, "A"), (HEADER_B, "B")):
+            data = bytearray(self.good)
+            data[at + HEADER_BYTES - 1] ^= 1
+            self.write(data)
+            run = self.everleaf("check", self.pool)
+            self.assertEqual(run.returncode, 1)
+            self.assertIn(f"problem: header copy {name} at offset {at} was damaged\n".encode(),
+                          run.stdout)
+
     def test_shorter_than_its_header_says(self):
         self.patch({FILE_BYTES: struct.pack("<Q", len(self.good) + 1)})
         self.refused(3, "cut off")

@@ -20,6 +20,39 @@ PoolOptions by_hand() {
   return options;
 }
 
+PoolOptions by_hand_in_memory() {
+  PoolOptions options = by_hand();
+  options.domain.reset();
+  return options;
+}
+
+// Structural damage is named with its offset.
+TEST(Buffered, CheckNamesTheLeafThatTheListLacks) {
+  namespace bd = tree::bdtree;
+  Pool pool = Pool::anonymous(by_hand_in_memory()).value();
+  auto index = pool.index<std::uint64_t>("i", "bdtree").value();
+  for (std::uint64_t n = 0; n < 2000; ++n) ASSERT_EQ(index.insert(n, n), Outcome::done);
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  const auto links_at = [&medium](pmem::Offset at) -> pmem::Word& {
+    return medium.at<bd::MetaLine>(at)->links;
+  };
+  std::vector<pmem::Offset> leaves{medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root};
+  while (true) {
+    const pmem::Word links = links_at(leaves.back());
+    const pmem::Offset replacement = bd::Leaf::replacement_of(links);  // of a retired one
+    const pmem::Offset next = replacement != 0 ? replacement : bd::Leaf::next_of(links);
+    if (next == 0) break;
+    leaves.push_back(next);
+  }
+  ASSERT_GT(leaves.size(), 3U);
+  pmem::Word& links = links_at(leaves[leaves.size() - 2]);
+  const pmem::Word whole = std::exchange(links, 0);
+  const auto problems = index.check().problems;
+  links = whole;
+  EXPECT_EQ(problems, std::vector<std::string>{"node at offset " + std::to_string(leaves.back()) +
+                                               ": the inner nodes name it, the list does not"});
+}
+
 // The background thread began with the first tree that was opened, and stepped the clock while the
 // next one was still to be rolled back: two indexes of one pool came back at different epochs.
 TEST(Buffered, TheClockStandsStillWhileTreesAreRolledBack) {

@@ -68,6 +68,25 @@ void fill(Index<K>& index, Map<K>& map) {
   }
 }
 
+// Structural damage is named with its offset.
+TEST(Lodgetree, CheckNamesWhatIsBehindTheLastLeaf) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("i", "lodgetree").value();
+  for (std::uint64_t n = 0; n < 2000; ++n) ASSERT_EQ(index.insert(n, n), Outcome::done);
+  const Poked poked(pool);
+  const pmem::Offset first = poked.line()->head;
+  pmem::Offset last = first;
+  while (Poked::next(*poked.leaf(last)) != 0) last = Poked::next(*poked.leaf(last));
+  ASSERT_NE(first, last);
+  lodge::LeafLine& end = *poked.leaf(last);
+  const pmem::Word links = end.links;
+  end.links = first / lodge::kLeafAlign << 32 | first / lodge::kLeafAlign;
+  const auto problems = index.check().problems;
+  end.links = links;
+  EXPECT_EQ(problems, std::vector<std::string>{"node at offset " + std::to_string(first) +
+                                               ": in the list behind the last leaf"});
+}
+
 // The log of a full pool could not be emptied once the first record of each chunk waited for a leaf
 // that had to split: from then on all changes of keys in buffers were refused.
 TEST(Lodgetree, AFullPoolTakesUpdatesAndRemovals) {

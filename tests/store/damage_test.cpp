@@ -329,6 +329,32 @@ TEST_P(Damaged, InfoNamesWhatIsDamaged) {
   EXPECT_LE(info.record_bytes_used, info.record_bytes);
 }
 
+// A walk that damage ends names where it came to, and the tree's own check the node.
+TEST_P(Damaged, CheckNamesWhereTheWalkEnds) {
+  make(true);
+  constexpr pmem::Word kOffset = (pmem::Word{1} << 40) - 1;  // of a key word: trees/keys.hpp
+  auto store = Store::open(scratch_ / "s", small_store(GetParam())).value();
+  pmem::Medium& medium = StoreAccess::state(store).medium();
+  const std::string key = Keys<Bytes>::nth(400);
+  const Bytes all(medium.at<char>(0), medium.size());
+  std::vector<pmem::Word*> words;  // that name its records
+  for (std::size_t at = all.find(key); at != Bytes::npos; at = all.find(key, at + 1)) {
+    for (std::size_t word = pmem::kHeapAt; word < all.size(); word += sizeof(pmem::Word)) {
+      auto* const here = medium.at<pmem::Word>(word);
+      if ((*here & kOffset) == at - 4 && *here != at - 4) words.push_back(here);
+    }
+  }
+  std::vector<pmem::Word> whole;
+  for (pmem::Word* const word : words) whole.push_back(std::exchange(*word, *word | kOffset));
+  const auto report = store.check().value();
+  for (std::size_t i = 0; i < words.size(); ++i) *words[i] = whole[i];
+  const auto walk = std::ranges::find_if(report.problems, [](const std::string& problem) {
+    return problem.find("cannot all be walked") != std::string::npos;
+  });
+  ASSERT_NE(walk, report.problems.end()) << words.size();
+  EXPECT_NE(walk->find("of the value at offset"), std::string::npos) << *walk;
+}
+
 // A damaged value is one problem: its memory is named all the same. A damaged length counts for
 // nothing in the figures.
 TEST_P(Damaged, OneProblemForOneValue) {

@@ -84,7 +84,7 @@ CheckReport BdTree<Keys>::check() const {
     return true;
   });
   if (report.problems.empty() && next != known.size()) {
-    add_problem(report, "the inner nodes name leaves that are not in the list");
+    add_problem(report, at_node(known[next].at, "the inner nodes name it, the list does not"));
   }
   return report;
 }

@@ -89,7 +89,7 @@ CheckReport LodgeTree<Keys>::check() const {
   for (std::size_t k = 0; k < nodes.size(); ++k) {
     const Node& node = *nodes[k].first;
     const Node* const right = k + 1 < nodes.size() ? nodes[k + 1].first : nullptr;
-    if (node.right.load() != right) add_problem(report, "nodes are not linked in their order");
+    if (node.right.load() != right) note(node.leaf(0), "its inner node does not lead to the next");
     std::optional<Owned> low = nodes[k].second;
     for (unsigned i = 0; i < node.leaves(); ++i) {
       std::optional<Owned> high;
@@ -114,7 +114,7 @@ CheckReport LodgeTree<Keys>::check() const {
     }
     report.keys += keys_in(node);
   }
-  if (linked != 0) add_problem(report, "the list goes on behind the last leaf");
+  if (linked != 0) add_problem(report, at_node(linked, "in the list behind the last leaf"));
   return report;
 }
 
