@@ -178,7 +178,6 @@ int dump(const StoreArguments& arguments) {
     expect_done(cursor.outcome());
   });
   writer.finish();
-  output.finish();
   return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <optional>
 
 #include <everleaf/limits.hpp>
@@ -16,6 +17,17 @@ namespace {
 
 // Nothing longer can be a good line: every byte of the longest key and value as \u00HH.
 constexpr std::size_t kMaxLineBytes = 6 * (kMaxKeyBytes + kMaxValueBytes) + 64;
+
+// A refusal by the table would not know the line.
+std::string checked(std::uint64_t line, std::string_view field, std::string bytes) {
+  const std::size_t limit = field == "key" ? kMaxKeyBytes : kMaxValueBytes;
+  if (bytes.size() <= limit) return bytes;
+  throw BadRecord(line, field,
+                  fmt::format("{} bytes, the limit is {}", grouped(bytes.size()), grouped(limit)));
+}
+
+// What mdb_load takes, as LMDB is compiled.
+constexpr std::size_t kMaxLmdbKeyBytes = 511;
 
 std::optional<unsigned> digit_of(char c) {
   if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
@@ -65,13 +77,20 @@ Json json_of(std::uint64_t key) {
 }  // namespace
 
 TableFormat table_format_of(const std::string& name, const std::string& path) {
-  constexpr std::array<std::pair<std::string_view, TableFormat>, 4> kNames{
+  constexpr std::array<std::pair<std::string_view, TableFormat>, 5> kNames{
       {{"tsv", TableFormat::tsv},
        {"csv", TableFormat::csv},
        {"jsonl", TableFormat::json},
+       {"ndjson", TableFormat::json},
        {"mdb", TableFormat::mdb}}};
   for (const auto& [known, format] : kNames) {
     if (name.empty() ? path.ends_with(fmt::format(".{}", known)) : name == known) return format;
+  }
+  if (path.ends_with(".json") && name.empty()) {
+    throw Failure(kExitUsage,
+                  fmt::format("{} may be JSON of any form: --format jsonl, if it has an "
+                              "object {{\"key\": ..., \"value\": ...}} in each line",
+                              in_quotes(path)));
   }
   if (name.empty()) return TableFormat::tsv;
   throw Failure(kExitUsage, fmt::format("unknown format {}: there are tsv, csv, jsonl and mdb",
@@ -96,8 +115,8 @@ bool TableReader::next_csv(TableRecord& record) {
   if (!csv_.next(read)) return false;
   if (!read.value) throw BadRecord(read.line, "value", "missing");
   record.line = read.line;
-  record.key = std::move(read.key);
-  record.value = std::move(*read.value);
+  record.key = checked(read.line, "key", std::move(read.key));
+  record.value = checked(read.line, "value", std::move(*read.value));
   return true;
 }
 
@@ -106,14 +125,19 @@ bool TableReader::next_json(TableRecord& record) {
   record.line = line_;
   // The parser takes a zero byte for the end.
   if (text_.find('\0') != std::string::npos) throw BadRecord(line_, "line", "has a zero byte");
-  // Of a key that stands there twice the parser keeps the last.
+  // Of a key that stands there twice the parser keeps the last, and what is nested deeply takes its
+  // stack.
   std::size_t keys = 0;
-  const auto count = [&keys](int depth, Json::parse_event_t event, Json&) {
+  bool deep = false;
+  const auto look = [&](int depth, Json::parse_event_t event, Json&) {
     keys += depth == 1 && event == Json::parse_event_t::key ? 1 : 0;
-    return true;
+    const bool nested = depth > 1 && (event == Json::parse_event_t::object_start ||
+                                      event == Json::parse_event_t::array_start);
+    deep = deep || nested;
+    return !nested;
   };
-  const Json json = Json::parse(text_, count, false);
-  if (!json.is_object() || json.size() != 2 || keys != 2 || !json.contains("key") ||
+  const Json json = Json::parse(text_, look, false);
+  if (deep || !json.is_object() || json.size() != 2 || keys != 2 || !json.contains("key") ||
       !json.contains("value")) {
     throw BadRecord(line_, "line", R"(not a JSON object {"key": ..., "value": ...})");
   }
@@ -126,18 +150,25 @@ bool TableReader::next_json(TableRecord& record) {
 }
 
 std::string TableReader::json_bytes(std::string_view field, const Json& json) const {
-  if (json.is_string()) return json.get<std::string>();
+  if (json.is_string()) return checked(line_, field, json.get<std::string>());
   const bool hex =
       json.is_object() && json.size() == 1 && json.contains("hex") && json["hex"].is_string();
-  if (!hex) throw BadRecord(line_, field, R"(neither a string nor {"hex": "..."})");
+  if (!hex) {
+    std::string what = R"(neither a string nor {"hex": "..."})";
+    if (field == "key") what += fmt::format(" nor {}", kNumberRange);
+    if (json.is_number()) what = fmt::format("{} is {}", json.dump(), what);
+    throw BadRecord(line_, field, what);
+  }
   auto bytes = from_hexadecimal(json["hex"].get_ref<const std::string&>());
   if (!bytes) throw BadRecord(line_, field, "two hexadecimal digits are one byte");
-  return std::move(*bytes);
+  return checked(line_, field, std::move(*bytes));
 }
 
 bool TableReader::line() {
   const Input::Line is = input_.line(text_, kMaxLineBytes);
-  if (is == Input::Line::too_long) throw BadRecord(line_ + 1, "line", "too long");
+  if (is == Input::Line::too_long) {
+    throw BadRecord(line_ + 1, "line", fmt::format("longer than {} bytes", grouped(kMaxLineBytes)));
+  }
   if (is == Input::Line::end) return false;
   ++line_;
   return true;
@@ -159,11 +190,37 @@ bool TableReader::next_tsv(TableRecord& record) {
                       fmt::format("{} has an unknown escape: there are \\t, \\n, \\\\ and \\xHH",
                                   in_quotes(part)));
     }
-    return std::move(*bytes);
+    return checked(line_, field, std::move(*bytes));
   };
   record.key = bytes_of("key", text.substr(0, tab));
   record.value = bytes_of("value", text.substr(tab + 1));
   return true;
+}
+
+// What a line of the header says is taken, or passed over, or would make another table of the
+// records.
+void TableReader::read_header_line() {
+  const auto refuse = [this](const std::string& why) { throw BadRecord(line_, "header", why); };
+  const std::size_t equals = text_.find('=');
+  if (equals == std::string::npos) refuse("not what mdb_dump writes");
+  const std::string_view name = std::string_view(text_).substr(0, equals);
+  const std::string_view value = std::string_view(text_).substr(equals + 1);
+  if (name == "VERSION" && value != "3") refuse("VERSION=3 is known, and no other");
+  if (name == "type" && value != "btree") refuse("type=btree is known, and no other");
+  if (name == "format") {
+    if (value != "print" && value != "bytevalue") {
+      refuse("format=bytevalue and format=print are known, and no other");
+    }
+    printable_ = value == "print";
+  }
+  if (value != "1") return;
+  if (name == "duplicates" || name == "dupsort") {
+    refuse("the keys may have several values (dupsort); a table has one for each");
+  }
+  if (name == "reversekey") {
+    refuse("the keys are compared from their ends (reversekey), which no table does");
+  }
+  if (name == "integerkey") integer_keys_ = true;
 }
 
 void TableReader::read_header() {
@@ -174,13 +231,7 @@ void TableReader::read_header() {
       in_data_ = true;
       return;
     }
-    if (text_ == "format=print") printable_ = true;
-    if (text_ == "duplicates=1" || text_ == "dupsort=1") {
-      throw BadRecord(line_, "header", "a table has one value for each key");
-    }
-    if (text_.find('=') == std::string::npos) {
-      throw BadRecord(line_, "header", "not what mdb_dump writes");
-    }
+    read_header_line();
   }
   if (any) throw BadRecord(line_, "header", "HEADER=END is missing");
   throw BadRecord(1, "header", "missing: not what mdb_dump writes");
@@ -204,7 +255,7 @@ bool TableReader::next_mdb(TableRecord& record) {
 }
 
 std::string TableReader::mdb_bytes(std::string_view field) {
-  const auto bad = [&](const char* why) { return BadRecord(line_, field, why); };
+  const auto bad = [&](const std::string& why) { return BadRecord(line_, field, why); };
   if (!text_.starts_with(' ')) throw bad("a line of data begins with a blank");
   const std::string_view text = std::string_view(text_).substr(1);
   std::string bytes;
@@ -220,29 +271,53 @@ std::string TableReader::mdb_bytes(std::string_view field) {
     }
     const std::size_t digits = printable_ ? i + 1 : i;
     const auto byte = byte_of(text.substr(std::min(digits, text.size())));
+    // LMDB 0.9.24 writes a backslash as it is. What follows it then may look like an escape, but
+    // nobody escapes what can be printed.
+    if (printable_ && (!byte || (*byte != '\\' && *byte >= ' ' && *byte <= '~'))) {
+      throw bad(
+          fmt::format("{} is no escape: older versions of mdb_dump -p write a backslash as "
+                      "it is; dump without -p",
+                      in_quotes(text.substr(i, 3))));
+    }
     if (!byte) throw bad("two hexadecimal digits are one byte");
     bytes += *byte;
     i = digits + 2;
   }
-  return bytes;
+  return checked(line_, field, std::move(bytes));
 }
 
 template <>
 std::string TableReader::key_of<Bytes>(const TableRecord& record) const {
   if (record.number) throw BadRecord(record.line, "key", "a number; the table's keys are bytes");
+  if (integer_keys_) {
+    throw BadRecord(record.line, "key",
+                    "a number (integerkey=1 in the header); the table's keys are bytes: load it "
+                    "with --keys u64 into another");
+  }
   return record.key;
+}
+
+// Of an integerkey in the machine's order, which is that of this program's; else the most
+// significant byte first, so that their order is that of LMDB.
+std::uint64_t TableReader::mdb_number(const TableRecord& record) const {
+  static_assert(std::endian::native == std::endian::little);
+  std::string key = record.key;
+  if (integer_keys_) {
+    if (key.size() != sizeof(std::uint32_t) && key.size() != sizeof(std::uint64_t)) {
+      throw BadRecord(record.line, "key", "an integerkey is four or eight bytes");
+    }
+    std::ranges::reverse(key);
+  } else if (key.size() != sizeof(std::uint64_t)) {
+    throw BadRecord(record.line, "key", "a number is eight bytes");
+  }
+  std::uint64_t number = 0;
+  for (const char c : key) number = number << 8 | static_cast<unsigned char>(c);
+  return number;
 }
 
 template <>
 std::uint64_t TableReader::key_of<std::uint64_t>(const TableRecord& record) const {
-  if (format_ == TableFormat::mdb) {
-    if (record.key.size() != sizeof(std::uint64_t)) {
-      throw BadRecord(record.line, "key", "a number is eight bytes");
-    }
-    std::uint64_t key = 0;
-    for (const char c : record.key) key = key << 8 | static_cast<unsigned char>(c);
-    return key;
-  }
+  if (format_ == TableFormat::mdb) return mdb_number(record);
   if (format_ == TableFormat::json && !record.number) {
     throw BadRecord(record.line, "key", fmt::format("not {}", kNumberRange));
   }
@@ -279,6 +354,7 @@ void TableWriter::write_text(K key, Bytes value) {
 
 void TableWriter::write(Bytes key, Bytes value) {
   if (format_ != TableFormat::mdb) return write_text(key, value);
+  if (key.empty() || key.size() > kMaxLmdbKeyBytes) ++lmdb_refuses_;
   output_ << " " << hexadecimal(key) << "\n " << hexadecimal(value) << "\n";
 }
 
@@ -293,6 +369,12 @@ void TableWriter::write(std::uint64_t key, Bytes value) {
 
 void TableWriter::finish() {
   if (format_ == TableFormat::mdb) output_ << "DATA=END\n";
+  output_.finish();
+  if (lmdb_refuses_ == 0) return;
+  fmt::print(
+      stderr,
+      "everleaf: warning: keys that mdb_load does not take, empty or longer than {} bytes: {}\n",
+      kMaxLmdbKeyBytes, grouped(lmdb_refuses_));
 }
 
 }  // namespace everleaf::cli

@@ -6,7 +6,8 @@
 // {"hex": "00ff"}. mdb: the format of
 // LMDB's mdb_dump and mdb_load, bytes as hexadecimal digits (format=bytevalue) or with \HH for
 // those that cannot be printed (format=print, read only). Numbers as keys are written in decimal,
-// in mdb as eight bytes, the most significant first, so that their order is that of the bytes.
+// in mdb as eight bytes, the most significant first, so that their order is that of the bytes;
+// those of integerkey=1 are read in the machine's order.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ namespace everleaf::cli {
 
 enum class TableFormat : std::uint8_t { tsv, csv, json, mdb };
 
-// `name` as the user gave it, or what the file's extension says (.csv, .jsonl, .mdb), or TSV.
+// `name` as the user gave it, or what the file's extension says (.csv, .jsonl, .ndjson,
+// .mdb), or TSV.
 [[nodiscard]] TableFormat table_format_of(const std::string& name, const std::string& path = {});
 
 struct TableRecord {
@@ -50,7 +52,9 @@ class TableReader {
   bool next_json(TableRecord& record);
   bool next_mdb(TableRecord& record);
   void read_header();
+  void read_header_line();
   [[nodiscard]] std::string mdb_bytes(std::string_view field);
+  [[nodiscard]] std::uint64_t mdb_number(const TableRecord& record) const;
   [[nodiscard]] std::string json_bytes(std::string_view field, const Json& json) const;
 
   Input& input_;
@@ -59,7 +63,8 @@ class TableReader {
   std::uint64_t line_ = 0;
   std::string text_;
   bool in_data_ = false;
-  bool printable_ = false;  // format=print
+  bool printable_ = false;     // format=print
+  bool integer_keys_ = false;  // integerkey=1
 };
 
 class TableWriter {
@@ -68,6 +73,7 @@ class TableWriter {
   TableWriter(Output& output, TableFormat format, std::uint64_t file_bytes);
   void write(Bytes key, Bytes value);
   void write(std::uint64_t key, Bytes value);
+  // Says on standard error how many keys LMDB does not take.
   void finish();
 
  private:
@@ -75,6 +81,7 @@ class TableWriter {
   void write_text(K key, Bytes value);
   Output& output_;
   TableFormat format_;
+  std::uint64_t lmdb_refuses_ = 0;
 };
 
 }  // namespace everleaf::cli

@@ -26,6 +26,12 @@ class Stores(CliTest):
         self.assertEqual(pairs, sorted(pairs), "not in order")
         return dict(pairs)
 
+    def dump_as(self, form):
+        """With the warning that mdb_load takes no empty key."""
+        run = self.everleaf("store", "dump", self.pool, "t", "--format", form)
+        self.assertEqual((run.returncode, run.stderr != b""), (0, form == "mdb"), run.stderr)
+        return run.stdout
+
     def random_entries(self, n):
         return {self.random_key(): self.random_key(300) for _ in range(n)}
 
@@ -60,7 +66,7 @@ class Stores(CliTest):
         entries["\u00e4\u20ac\U0001f343\x00\x1f".encode()] = b"\xff\x00"
         self.fill(entries)
         for form in ("tsv", "csv", "jsonl", "mdb"):
-            text = self.ok("store", "dump", self.pool, "t", "--format", form)
+            text = self.dump_as(form)
             copy = self.dir / form
             self.ok("store", "load", copy, "t", "-", "--format", form, input=text)
             self.assertEqual(self.entries(pool=copy), entries)
@@ -160,6 +166,55 @@ class Stores(CliTest):
             self.ok("store", "load", copy, "t", "-", "--format", "mdb", input=dumped)
             self.assertEqual(self.entries(pool=copy), entries)
 
+    def lmdb(self, name, text, *options):
+        """What mdb_load makes of the text."""
+        (self.dir / name).mkdir()
+        subprocess.run(["mdb_load", *options, self.dir / name], input=text, check=True)
+        return self.dir / name
+
+    def test_integer_keys_of_lmdb(self):
+        for size, keys in ((4, [1, 256, 2**32 - 1]), (8, [1, 256, 2**40, 2**64 - 1])):
+            data = b"".join(b" %s\n 76\n" % key.to_bytes(size, "little").hex().encode()
+                            for key in keys)
+            made = self.lmdb(f"lmdb{size}", b"VERSION=3\nformat=bytevalue\ndatabase=n\ntype=btree\n"
+                             b"integerkey=1\nHEADER=END\n" + data + b"DATA=END\n", "-s", "n")
+            dumped = subprocess.run(["mdb_dump", "-s", "n", made], check=True,
+                                    capture_output=True).stdout
+            self.assertIn(b"integerkey=1\n", dumped)
+            self.ok("store", "load", self.pool, f"n{size}", "-", "--format", "mdb", "--keys", "u64",
+                    input=dumped)
+            read = self.ok("store", "dump", self.pool, f"n{size}").splitlines()
+            self.assertEqual([int(line.split(b"\t")[0]) for line in read], keys)
+            self.fails(2, "integerkey=1 .* load it with --keys u64", "store", "load", self.pool, "b",
+                       "-", "--format", "mdb", input=dumped)
+
+    def test_keys_that_lmdb_does_not_take(self):
+        for entries in ({b"": b"1"}, {b"k" * 512: b"1", b"k" * 513: b"2"}, {b"k" * 511: b"1", b"a": b"2"}):
+            self.pool.unlink(missing_ok=True)
+            self.fill(entries)
+            run = self.everleaf("store", "dump", self.pool, "t", "--format", "mdb")
+            self.assertEqual(run.returncode, 0)
+            (self.dir / "lmdb").mkdir(exist_ok=True)
+            loaded = subprocess.run(["mdb_load", self.dir / "lmdb"], input=run.stdout, check=False,
+                                    stderr=subprocess.DEVNULL)
+            refused = sum(not 0 < len(key) <= 511 for key in entries)
+            self.assertEqual(loaded.returncode != 0, refused != 0)
+            if refused:
+                self.assert_one_line(run.stderr, rf"warning: keys that mdb_load .* bytes: {refused}\n")
+            else:
+                self.assertEqual(run.stderr, b"")
+
+    def test_backslashes_of_mdb_dump(self):
+        for value in (b"C:\\tmp", b"a\\41", b"end\\"):
+            self.pool.unlink(missing_ok=True)
+            made = self.lmdb(f"lmdb{value.hex()}", b"VERSION=3\nformat=bytevalue\nHEADER=END\n"
+                             b" 6b\n %s\nDATA=END\n" % value.hex().encode())
+            dumped = subprocess.run(["mdb_dump", "-p", made], check=True, capture_output=True).stdout
+            if b"\n " + value + b"\n" not in dumped:  # mended in later versions of LMDB
+                dumped = b"format=print\nHEADER=END\n k\n %s\nDATA=END\n" % value
+            self.fails(2, "value: .* is no escape: .* dump without -p", "store", "load", self.pool,
+                       "t", "-", "--format", "mdb", input=dumped)
+
     def test_lmdb_reads_more_than_its_default_map(self):
         entries = {b"%08d" % n: b"v" * 200 for n in range(20000)}
         self.fill(entries)
@@ -193,12 +248,22 @@ class Stores(CliTest):
                 (b"[" * 100000 + b"\n", "jsonl", "line 1: line: not a JSON object"),
                 (b'{"key":"\xff","value":"b"}\n', "jsonl", "line 1: line: not a JSON object"),
                 (b'{"key":7,"value":"b"}\n', "jsonl", "line 1: key: a number"),
-                (b'{"key":"a","value":7}\n', "jsonl", "line 1: value: neither a string nor"),
+                (b'{"key":"a","value":7}\n', "jsonl", "line 1: value: 7 is neither a string nor"),
+                (b'{"key":-1,"value":"b"}\n', "jsonl", "line 1: key: -1 is neither .* nor a number from 0"),
+                (b'{"key":1.5,"value":"b"}\n', "jsonl", "line 1: key: 1.5 is neither .* nor a number"),
+                (b'{"key":' + b"[" * 100000 + b"]" * 100000 + b',"value":""}\n', "jsonl",
+                 "line 1: line: not a JSON object"),
+                (b'{"key":["a"],"value":""}\n', "jsonl", "line 1: key: neither a string nor .* nor a number"),
+                (b'{"key":{"hex":["a"]},"value":""}\n', "jsonl", "line 1: line: not a JSON object"),
                 (b'{"key":{"hex":"0"},"value":""}\n', "jsonl", "line 1: key: two hexadecimal"),
                 (b"", "mdb", "header: missing"),
                 (b"nonsense\n", "mdb", "line 1: header: not what mdb_dump writes"),
                 (b"VERSION=3\n", "mdb", "HEADER=END is missing"),
-                (b"VERSION=3\ndupsort=1\nHEADER=END\n", "mdb", "one value for each key"),
+                (b"VERSION=3\ndupsort=1\nHEADER=END\n", "mdb", "line 2: header: .*several values"),
+                (b"VERSION=3\nreversekey=1\nHEADER=END\n", "mdb", "line 2: header: .*reversekey"),
+                (b"VERSION=2\nHEADER=END\n", "mdb", "line 1: header: VERSION=3"),
+                (b"format=hex\nHEADER=END\n", "mdb", "line 1: header: format=bytevalue and"),
+                (b"type=recno\nHEADER=END\n", "mdb", "line 1: header: type=btree"),
                 (good + b" 61\n 6\nDATA=END\n", "mdb", "line 5: value: two hexadecimal digits"),
                 (good + b" 6g\n 62\nDATA=END\n", "mdb", "line 4: key: two hexadecimal digits"),
                 (good + b"61\n 62\nDATA=END\n", "mdb", "begins with a blank"),
@@ -208,6 +273,38 @@ class Stores(CliTest):
             self.fails(2, problem, "store", "load", self.pool, "t", "-", "--format", form,
                        input=text)
         self.fails(2, "there are tsv, csv, jsonl and mdb", "store", "dump", self.pool, "t", "--format", "xml")
+
+    def test_too_long(self):
+        key, value = b"k" * 70000, b"v" * 2**28
+        head = b"VERSION=3\nformat=bytevalue\nHEADER=END\n"
+        json_line = b'{"key":"%s","value":"%s"}\n'
+        for form, text, problem in (
+                ("tsv", b"a\tb\n%s\tv\n" % key, "line 2: key: 70,000 bytes, the limit is 65,536 "),
+                ("csv", b"a,b\n%s,v\n" % key, "line 2: key: longer than 65,536 bytes "),
+                ("csv", b"%s,v\n" % key[:65537], "line 1: key: 65,537 bytes, the limit is 65,536 "),
+                ("jsonl", json_line % (b"a", b"b") + json_line % (key, b"v"),
+                 "line 2: key: 70,000 bytes, the limit is 65,536 "),
+                ("jsonl", b'{"key":{"hex":"%s"},"value":""}\n' % key.hex().encode(),
+                 "line 1: key: 70,000 bytes, the limit is 65,536 "),
+                ("mdb", head + b" 61\n 62\n %s\n 76\nDATA=END\n" % key.hex().encode(),
+                 "line 6: key: 70,000 bytes, the limit is 65,536 "),
+                ("tsv", b"a\t%s\n" % value, "line 1: value: 268,435,456 bytes, the limit is 268,435,455 "),
+                ("csv", b"a,%s\n" % value, "line 1: value: 268,435,456 bytes, the limit is 268,435,455 ")):
+            if SANITIZED and len(text) > 2**28:
+                continue
+            self.fails(2, rf"standard input: {problem}.*\(0 records loaded", "store", "load", self.pool,
+                       "t", "-", "--format", form, input=text)
+
+    def test_extensions(self):
+        line = b'{"key":"a","value":"1"}\n'
+        for name in ("a.jsonl", "a.ndjson", "a.json"):
+            (self.dir / name).write_bytes(line)
+        self.fails(2, "--format jsonl", "store", "load", self.pool, "t", self.dir / "a.json")
+        self.assertFalse(self.pool.exists())
+        for arguments in (["a.jsonl"], ["a.ndjson"], ["a.json", "--format", "jsonl"]):
+            self.pool.unlink(missing_ok=True)
+            self.ok("store", "load", self.pool, "t", self.dir / arguments.pop(0), *arguments)
+            self.assertEqual(self.entries(), {b"a": b"1"})
 
     def test_what_was_loaded_before_a_bad_line_is_kept(self):
         text = b"".join(b"%06d\tv\n" % i for i in range(5000)) + b"bad\n"
