@@ -260,7 +260,8 @@ std::pair<std::string, KeyType> named_table(const std::string& text) {
 }
 
 void print_repair(const RepairReport& report) {
-  for (const std::string& problem : report.problems) fmt::print("problem: {}\n", problem);
+  // Escaped: names that damage made have bytes of any kind.
+  for (const std::string& problem : report.problems) fmt::print("problem: {}\n", escape(problem));
   for (const auto& table : report.tables) {
     fmt::print("table {}: {} read", in_quotes(table.name), counted(table.read, "record"));
     if (table.damaged_values != 0) {
@@ -283,6 +284,9 @@ int repair(const StoreArguments& arguments) {
   const RepairReport report = value_or_fail(Store::repair(arguments.pool, arguments.to, options));
   print_repair(report);
   if (report.sound()) return 0;
+  if (report.damaged_entries != 0) {
+    fmt::print("if the name in a damaged directory entry was another: --table NAME, or NAME:u64\n");
+  }
   throw Failure(kExitNo, fmt::format("{} is damaged; what could be read is in {}", arguments.pool,
                                      arguments.to));
 }
@@ -356,7 +360,8 @@ void add_store(CLI::App& app, int& status) {
       [](Command& c, StoreArguments& a) {
         add_pool(c, a);
         c.option("-o,--output", a.to, "The new file");
-        c.options("--table", a.named, "NAME or NAME:u64 of a table that the file no longer names");
+        c.options("--table", a.named,
+                  "NAME or NAME:u64 of a table that the file no longer names, or not rightly");
       });
 }
 

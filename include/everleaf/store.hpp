@@ -225,6 +225,8 @@ struct RepairReport {
   };
   std::vector<Table> tables;
   std::vector<std::string> problems;  // of the whole store
+  // Of the directory. What is left of a name may not be the table's: then it has to be given.
+  std::uint64_t damaged_entries = 0;
   // Everything was read, and there was no damage.
   [[nodiscard]] bool sound() const;
 };
@@ -268,7 +270,8 @@ class Store {
   // Copies what can be read of the store at `from`, which may be damaged and is not written to,
   // into a new store at `to`; see RepairReport. No value is wrong: each fits the checksum over its
   // table and key. `to` does not appear before it is whole. O(file). Code::exists; locked, where
-  // `from` is open for writing; not_found, where there is nothing to be read; ...
+  // `from` is open for writing; truncated, where the file ends before the heap; not_found, where
+  // there is no such file, or no table and no value of one in it; ...
   [[nodiscard]] static Result<RepairReport> repair(const std::filesystem::path& from,
                                                    const std::filesystem::path& to,
                                                    const RepairOptions& options = {});

@@ -723,8 +723,9 @@ def repair(
     entries is in the report. `tables`: the type of the keys (`bytes` or `int`) of tables by name,
     for those whose directory entry is gone. O(file).
 
-    Errors: MissingError (no such file, or nothing in it can be read), ExistsError (`target`),
-    LockedError (the source is open for writing), CorruptError (no store at all), SpaceError.
+    Errors: MissingError (no such file, or no table and no value of one in it), ExistsError
+    (`target`), LockedError (the source is open for writing), CorruptError (too short for a store),
+    SpaceError.
     """
     names = {keys: name for name, keys in _KEYS.items()}
     for name, keys in (tables or {}).items():

@@ -46,8 +46,9 @@ bool spend(std::uint64_t& left, std::uint64_t bytes) {
 // A table that the directory names, or the caller.
 struct Named {
   IndexInfo info;
-  bool whole = false;        // its directory entry is
-  bool read_wholly = false;  // in pass 1
+  bool whole = false;  // its directory entry is
+  bool asked = false;  // the caller names it
+  Offset at = 0;       // of the directory entry
 };
 
 // As the keys themselves: whoever resumes behind one needs the next.
@@ -97,8 +98,15 @@ class Image {
   pmem::Mapping mapping_;
 };
 
-// Tables of the directory. Of a damaged entry the name may be whole.
-std::vector<Named> tables_of(const Image& image, std::vector<std::string>& problems) {
+bool has_name(const std::vector<Named>& tables, const std::string& name) {
+  return std::ranges::find(tables, name, [](const Named& t) { return t.info.name; }) !=
+         tables.end();
+}
+
+// Tables of the directory. Of a damaged entry the name may be whole; where another table has it, it
+// is that one's.
+std::vector<Named> tables_of(const Image& image, RepairReport& report) {
+  std::vector<Named> damaged;
   std::vector<Named> all;
   for (std::size_t i = 0; i < kMaxIndexes; ++i) {
     const Offset at = pmem::kDirectoryAt + i * sizeof(pmem::DirectoryEntry);
@@ -109,15 +117,21 @@ std::vector<Named> tables_of(const Image& image, std::vector<std::string>& probl
     const bool whole = entry.state == 1 && entry.checksum == XXH3_64bits(bytes + 8, 208 - 8);
     if (whole && (entry.key_type & pmem::kTableBit) == 0) continue;  // an index
     if (!whole) {
-      problems.push_back("the directory entry at offset " + std::to_string(at) + " is damaged");
+      ++report.damaged_entries;
+      report.problems.push_back("the directory entry at offset " + std::to_string(at) +
+                                " is damaged");
     }
     entry.name.back() = 0;
     entry.spec.back() = 0;
     Named one;
     one.whole = whole;
+    one.at = at;
     one.info = {entry.name.data(), entry.spec.data(),
                 (entry.key_type & 1) == 0 ? KeyType::u64 : KeyType::bytes, true};
-    if (!one.info.name.empty()) all.push_back(std::move(one));
+    if (!one.info.name.empty()) (whole ? all : damaged).push_back(std::move(one));
+  }
+  for (Named& one : damaged) {
+    if (!has_name(all, one.info.name)) all.push_back(std::move(one));
   }
   return all;
 }
@@ -331,21 +345,18 @@ class Repair {
   Result<RepairReport> run() {
     auto image = Image::of(path_);
     if (!image) return std::unexpected(image.error());
-    std::vector<Named> tables = tables_of(*image, report_.problems);
+    std::vector<Named> tables = tables_of(*image, report_);
     name_tables(tables);
     std::shared_ptr<State> old;
     if (auto opened = State::start_to_salvage(path_, report_.problems)) {
       old = std::move(*opened);
     } else {
-      if (hopeless(opened.error().code) || tables.empty()) {
-        return std::unexpected(opened.error());
-      }
-      report_.problems.push_back(opened.error().message);
+      if (hopeless(opened.error().code)) return std::unexpected(opened.error());
+      report_.problems.insert(report_.problems.begin(), opened.error().message);
     }
     // A crash may have come between the mark in the header and the root block.
-    if (tables.empty() && (report_.problems.empty() || (old != nullptr && !old->has_root()))) {
-      return std::unexpected(Error{Code::not_found, path_.string() + " has no tables"});
-    }
+    const bool is_store = old != nullptr && old->has_root();
+    if (tables.empty() && (report_.problems.empty() || !is_store)) return no_tables();
     if (old != nullptr) add_problems(old->pool().check());  // what the trees' own do not see
     tries_ = kMostTried * image->bytes();
     if (auto made = new_.make(durability_of(tables, old.get())); !made) {
@@ -356,12 +367,21 @@ class Repair {
                                                     : salvage<Bytes>(one, old.get(), *image);
       if (!done) return std::unexpected(done.error());
     }
+    const bool any_whole = std::ranges::any_of(tables, &Named::whole);
+    const bool any_record = std::ranges::any_of(
+        report_.tables, [](const RepairReport::Table& one) { return one.found != 0; });
+    if (!is_store && !any_whole && !any_record) return no_tables();
     old.reset();
     if (auto named = new_.name(); !named) return std::unexpected(named.error());
     return std::move(report_);
   }
 
  private:
+  [[nodiscard]] std::unexpected<Error> no_tables() const {
+    std::string what = path_.string() + " has no table, and no value of one that is named";
+    if (!report_.problems.empty()) what += ": " + report_.problems.front();
+    return std::unexpected(Error{Code::not_found, std::move(what)});
+  }
   void add_problems(const Result<CheckReport>& is) {
     if (!is) return report_.problems.push_back(is.error().message);
     const auto n = std::min(is->problems.size(), kNamed);
@@ -374,8 +394,9 @@ class Repair {
           std::ranges::find(tables, name, [](const Named& t) { return t.info.name; });
       if (there != tables.end()) {
         if (!there->whole) there->info.key_type = type;
+        there->asked = true;
       } else {
-        tables.push_back({{name, {}, type, true}, false, false});
+        tables.push_back({{name, {}, type, true}, false, true, 0});
       }
     }
   }
@@ -421,7 +442,17 @@ class Repair {
       report.problems.push_back("the tree cannot be opened");
     }
     const bool in_place = base::tree_of(one.info.spec) == "bztree" || !one.whole;
-    return salvage.search(image, in_place ? &tries_ : nullptr, report_.problems);
+    auto searched = salvage.search(image, in_place ? &tries_ : nullptr, report_.problems);
+    if (!searched || one.whole || one.asked || report.found != 0) return searched;
+    return forget(one);
+  }
+  // The last table: it has the name that damage left, and nothing was found of it.
+  Result<void> forget(const Named& one) {
+    report_.problems.push_back("nothing was found of a table '" + one.info.name +
+                               "', the name in the damaged directory entry at offset " +
+                               std::to_string(one.at) + ": if it had another, give that");
+    report_.tables.pop_back();
+    return new_.store().drop_table(one.info.name);
   }
 
   const std::filesystem::path path_;

@@ -129,6 +129,28 @@ class Stores(CliTest):
         self.assertEqual(run.returncode, 1, run.stderr)
         self.assertEqual(self.entries(pool=new), entries)
 
+    def test_repair_of_a_damaged_name(self):
+        entries = {b"key%04d" % i: b"value %d " % i * 20 for i in range(100)}
+        self.fill(entries, table="users")
+        file = self.pool.read_bytes()
+        self.pool.write_bytes(file.replace(b"users\0", b"uzers\0", 1))
+        new = self.dir / "new"
+        run = self.everleaf("store", "repair", self.pool, "-o", new)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn(b"nothing was found of a table 'uzers'", run.stdout)
+        self.assertIn(b"was another: --table NAME", run.stdout)
+        self.fails(2, "no table 'uzers'", "store", "dump", new, "uzers")
+        new.unlink()
+        run = self.everleaf("store", "repair", self.pool, "-o", new, "--table", "users")
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertEqual(self.entries(table="users", pool=new), entries)
+
+    def test_repair_of_what_is_no_store(self):
+        self.pool.write_bytes(self.random.randbytes(1 << 20))
+        self.fails(3, "has no table, and no value of one", "store", "repair", self.pool, "-o",
+                   self.dir / "new")
+        self.assertFalse((self.dir / "new").exists())
+
     def test_a_killed_backup_leaves_nothing(self):
         self.fill({b"%06d" % i: b"v" * 500 for i in range(40000)})
         copy = self.dir / "copy"

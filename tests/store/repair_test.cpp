@@ -168,6 +168,38 @@ TEST_P(Repair, DamagedDirectory) {
   EXPECT_EQ(of(report, "t").read, bytes_.size());
 }
 
+// What damage leaves of a name may be no table's, or another one's.
+TEST_P(Repair, DamagedName) {
+  make();
+  const std::vector<std::byte> whole = file_;
+  const auto rename = [this](char to) {
+    file_[entry_of("t") + offsetof(pmem::DirectoryEntry, name)] = static_cast<std::byte>(to);
+  };
+  rename('x');
+  RepairReport report = repair();
+  EXPECT_FALSE(report.sound());
+  EXPECT_EQ(report.damaged_entries, 1U);
+  EXPECT_NE(report.problems.back().find("nothing was found of a table 'x'"), std::string::npos);
+  ASSERT_EQ(report.tables.size(), 1U);
+  ASSERT_EQ(store_->tables()->size(), 1U);
+  EXPECT_EQ(content_of(*store_->table<std::uint64_t>("n")), numbers_);
+  RepairOptions options;
+  options.tables = {{"t", KeyType::bytes}};
+  report = repair(options);
+  EXPECT_EQ(missing(content_of(*store_->table("t"))), 0U);
+  EXPECT_EQ(store_->tables()->size(), 2U);
+  // Who asks for a name gets a table, be it empty.
+  options.tables = {{"x", KeyType::bytes}};
+  report = repair(options);
+  EXPECT_EQ(of(report, "x").found, 0U);
+  EXPECT_EQ(store_->tables()->size(), 2U);
+  file_ = whole;
+  rename('n');
+  report = repair();
+  ASSERT_EQ(report.tables.size(), 1U);
+  EXPECT_EQ(content_of(*store_->table<std::uint64_t>("n")), numbers_);
+}
+
 // An entry that is damaged is no reason to search for what the other tables' trees have: that would
 // bring back what was removed.
 TEST_P(Repair, DamagedEntryOfAnotherTable) {
@@ -263,7 +295,17 @@ TEST(RepairOf, WhatIsNoStore) {
   const Scratch scratch;
   EXPECT_EQ(Store::repair(scratch / "none", scratch / "new").error().code, Code::not_found);
   write_bytes(scratch / "zeros", std::vector<std::byte>(1 << 20));
-  EXPECT_FALSE(Store::repair(scratch / "zeros", scratch / "new"));
+  std::vector<std::byte> noise(1 << 20);
+  std::mt19937_64 random(7);
+  for (std::byte& one : noise) one = static_cast<std::byte>(random());
+  write_bytes(scratch / "noise", noise);
+  for (const char* const name : {"zeros", "noise"}) {
+    EXPECT_EQ(Store::repair(scratch / name, scratch / "new").error().code, Code::not_found);
+    RepairOptions options;
+    options.tables = {{"t", KeyType::bytes}};
+    EXPECT_EQ(Store::repair(scratch / name, scratch / "new", options).error().code,
+              Code::not_found);
+  }
   write_bytes(scratch / "short", std::vector<std::byte>(100));
   EXPECT_EQ(Store::repair(scratch / "short", scratch / "new").error().code, Code::truncated);
   EXPECT_FALSE(std::filesystem::exists(scratch / "new"));
