@@ -92,13 +92,15 @@ void with_table(Store& store, const StoreArguments& arguments, F&& f) {
                 [&]<class K>() { f(value_or_fail(store.table<K>(arguments.table, {}))); });
 }
 
-// The same; it is made if it is not there.
-template <class F>
-void with_table_to_fill(Store& store, const StoreArguments& arguments, F&& f) {
+// Of the table's keys; it is made if it is not there.
+KeyType type_to_fill(const Store& store, const StoreArguments& arguments) {
   const auto there = type_of(store, arguments.table);
-  const KeyType type = key_type_of(arguments).value_or(there.value_or(KeyType::bytes));
-  with_key_type(
-      type, [&]<class K>() { f(value_or_fail(store.table<K>(arguments.table, arguments.index))); });
+  return key_type_of(arguments).value_or(there.value_or(KeyType::bytes));
+}
+
+template <class K>
+Table<K> table_to_fill(Store& store, const StoreArguments& arguments) {
+  return value_or_fail(store.table<K>(arguments.table, arguments.index));
 }
 
 void expect_done(Outcome outcome) {
@@ -138,8 +140,9 @@ int put(const StoreArguments& arguments) {
   // A wrong key must not leave a new store behind.
   if (arguments.keys == "u64") (void)key_argument<std::uint64_t>(arguments);
   Store store = open_store(arguments, Mode::open_or_create);
-  with_table_to_fill(store, arguments, [&]<class K>(Table<K> table) {
-    expect_done(table.put(key_argument<K>(arguments), arguments.value));
+  with_key_type(type_to_fill(store, arguments), [&]<class K>() {
+    const auto key = key_argument<K>(arguments);
+    expect_done(table_to_fill<K>(store, arguments).put(key, arguments.value));
   });
   close(store);
   return 0;
@@ -181,60 +184,95 @@ int dump(const StoreArguments& arguments) {
   return 0;
 }
 
-// In batches: what was loaded stays, whatever happens next.
-template <class K>
-std::uint64_t load_records(Store& store, Table<K> table, TableReader& reader,
-                           const std::string& from, Interrupts& interrupts) {
-  constexpr std::size_t kBatch = 1024;
-  constexpr std::size_t kBatchBytes = std::size_t{16} << 20;
-  Batch batch;
-  std::size_t bytes = 0;
-  std::uint64_t loaded = 0;
-  const auto apply = [&] {
-    expect_done(store.apply(batch));
-    loaded += batch.size();
-    batch.clear();
-    bytes = 0;
-    interrupts.check();
-  };
-  TableRecord record;
-  try {
-    while (reader.next(record)) {
-      const auto key = reader.key_of<K>(record);
+// Puts records of a file into a table. What ends it early says how many were put.
+class Loader {
+ public:
+  Loader(const StoreArguments& arguments, TableFormat format)
+      : input_(arguments.file, &interrupts_), reader_(input_, format) {}
+
+  // Before anything is made: a bad first record leaves neither a new store behind nor a new table.
+  void read_first() {
+    saying_how_many([this] { there_ = reader_.next(record_); });
+  }
+  template <class K>
+  void expect_key() {
+    saying_how_many([this] {
+      if (there_) static_cast<void>(reader_.key_of<K>(record_));
+    });
+  }
+  // In batches: what was loaded stays, whatever happens next.
+  template <class K>
+  void load(Store& store, Table<K> table) {
+    saying_how_many([&] { load_all<K>(store, table); });
+  }
+  [[nodiscard]] std::uint64_t loaded() const { return loaded_; }
+
+ private:
+  template <class F>
+  void saying_how_many(F&& f) {
+    try {
+      f();
+    } catch (const Interrupted& stop) {
+      throw Failure(128 + stop.signal,
+                    fmt::format("stopped; {} loaded and kept", counted(loaded_, "record")));
+    } catch (const Failure& failure) {
+      throw Failure(failure.exit_code(), fmt::format("{}: {} ({} loaded and kept)", input_.name(),
+                                                     failure.what(), counted(loaded_, "record")));
+    }
+  }
+  template <class K>
+  void load_all(Store& store, Table<K>& table) {
+    constexpr std::size_t kBatch = 1024;
+    constexpr std::size_t kBatchBytes = std::size_t{16} << 20;
+    Batch batch;
+    std::size_t bytes = 0;
+    const auto apply = [&] {
+      expect_done(store.apply(batch));
+      loaded_ += batch.size();
+      batch.clear();
+      bytes = 0;
+      interrupts_.check();
+    };
+    for (; there_; there_ = reader_.next(record_)) {
+      const auto key = reader_.key_of<K>(record_);
       // One that fits into no batch goes alone.
-      if (record.value.size() > kBatchBytes) {
+      if (record_.value.size() > kBatchBytes) {
         apply();
-        expect_done(table.put(K(key), record.value));
-        ++loaded;
+        expect_done(table.put(K(key), record_.value));
+        ++loaded_;
         continue;
       }
-      batch.put<K>(table, K(key), record.value);
-      bytes += record.value.size() + record.key.size();
+      batch.put<K>(table, K(key), record_.value);
+      bytes += record_.value.size() + record_.key.size();
       if (batch.size() == kBatch || bytes > kBatchBytes) apply();
     }
     apply();
-  } catch (const Interrupted& stop) {
-    throw Failure(128 + stop.signal,
-                  fmt::format("stopped; {} loaded and kept", counted(loaded, "record")));
-  } catch (const Failure& failure) {
-    throw Failure(failure.exit_code(), fmt::format("{}: {} ({} loaded and kept)", from,
-                                                   failure.what(), counted(loaded, "record")));
   }
-  return loaded;
-}
+
+  Interrupts interrupts_;
+  Input input_;
+  TableReader reader_;
+  TableRecord record_;
+  bool there_ = false;  // a record that was not put yet
+  std::uint64_t loaded_ = 0;
+};
 
 int load(const StoreArguments& arguments) {
-  const TableFormat format = table_format_of(arguments.format, arguments.file);
-  Interrupts interrupts;
-  Input input(arguments.file, &interrupts);
+  Loader loader(arguments, table_format_of(arguments.format, arguments.file));
+  const auto expect_key = [&loader](KeyType type) {
+    with_key_type(type, [&loader]<class K>() { loader.expect_key<K>(); });
+  };
+  loader.read_first();
+  if (!arguments.keys.empty() || makes_store(arguments)) {
+    expect_key(key_type_of(arguments).value_or(KeyType::bytes));
+  }
   Store store = open_store(arguments, Mode::open_or_create);
-  std::uint64_t loaded = 0;
-  with_table_to_fill(store, arguments, [&]<class K>(Table<K> table) {
-    TableReader reader(input, format);
-    loaded = load_records<K>(store, table, reader, input.name(), interrupts);
-  });
+  const KeyType type = type_to_fill(store, arguments);
+  expect_key(type);
+  with_key_type(type,
+                [&]<class K>() { loader.load<K>(store, table_to_fill<K>(store, arguments)); });
   close(store);
-  fmt::print("{} loaded\n", counted(loaded, "record"));
+  fmt::print("{} loaded\n", counted(loader.loaded(), "record"));
   return 0;
 }
 
@@ -311,7 +349,10 @@ void add_making(Command& command, StoreArguments& arguments) {
 }
 
 constexpr const char* kFormats =
-    "tsv, csv, jsonl (JSON lines) or mdb (what LMDB's mdb_dump writes); default: tsv";
+    "tsv, csv, jsonl (JSON lines) or mdb (that of LMDB's mdb_dump and mdb_load); default: tsv";
+constexpr const char* kFormatsOfFiles =
+    "tsv, csv, jsonl (JSON lines) or mdb (what LMDB's mdb_dump writes); default: that of the "
+    "file's extension (.csv, .jsonl, .ndjson, .mdb), or tsv";
 
 }  // namespace
 
@@ -339,6 +380,7 @@ void add_store(CLI::App& app, int& status) {
   add("del", "Remove a key", del, [](Command& c, StoreArguments& a) {
     add_name(c, a);
     add_key(c, a);
+    add_domain(c, a);
   });
   add("dump", "Write a table to standard output", dump, [](Command& c, StoreArguments& a) {
     add_name(c, a);
@@ -348,10 +390,13 @@ void add_store(CLI::App& app, int& status) {
   add("load", "Put the records of a file into a table", load, [](Command& c, StoreArguments& a) {
     add_name(c, a);
     c.positional("FILE", a.file, "What dump writes; - for standard input");
-    c.option("--format", a.format, kFormats);
+    c.option("--format", a.format, kFormatsOfFiles);
     add_making(c, a);
   });
-  add("drop", "Remove a table and all that is in it", drop, add_name);
+  add("drop", "Remove a table and all that is in it", drop, [](Command& c, StoreArguments& a) {
+    add_name(c, a);
+    add_domain(c, a);
+  });
   add("backup", "Copy a store to a new file", backup, [](Command& c, StoreArguments& a) {
     add_pool(c, a);
     c.positional("TO", a.to, "The new file");

@@ -317,6 +317,20 @@ class Stores(CliTest):
             self.fails(2, rf"standard input: {problem}.*\(0 records loaded", "store", "load", self.pool,
                        "t", "-", "--format", form, input=text)
 
+    def test_a_bad_first_line_makes_nothing(self):
+        for arguments, text in (([], b"bad\n"), (["--keys", "u64"], b"a\tb\n"),
+                                (["--format", "mdb"], b"")):
+            self.fails(2, r"\(0 records loaded and kept\)", "store", "load", self.pool, "t", "-",
+                       *arguments, input=text)
+            self.assertFalse(self.pool.exists())
+        self.fill({b"a": b"1"})
+        self.fails(2, "is not a number", "store", "load", self.pool, "n", "-", "--keys", "u64",
+                   input=b"a\tb\n")
+        self.fails(2, "is not a number", "store", "put", self.pool, "n", "a", "b", "--keys", "u64")
+        self.fails(2, "no table 'n'", "store", "dump", self.pool, "n")
+        self.assertEqual(self.fill({}, table="empty"), b"0 records loaded\n")
+        self.assertEqual(self.entries(table="empty"), {})
+
     def test_extensions(self):
         line = b'{"key":"a","value":"1"}\n'
         for name in ("a.jsonl", "a.ndjson", "a.json"):
@@ -347,6 +361,19 @@ class Stores(CliTest):
         self.assertEqual(self.entries(table="u"), {b"b": b"2"})
         self.assert_sound()
         self.assert_sound(copy)
+
+    def test_options_of_writers(self):
+        options = ["--domain", "process", "--epoch", "5ms", "--max-bytes", "64M", "--private-bytes", "0"]
+        self.fill({b"a": b"1", b"b": b"2"}, *options)
+        self.ok("store", "put", self.pool, "t", "c", "3", *options)
+        self.ok("store", "del", self.pool, "t", "a", *options)
+        self.assertEqual(self.entries(), {b"b": b"2", b"c": b"3"})
+        self.ok("store", "drop", self.pool, "t", *options)
+        for command in ("put", "load", "del", "drop", "dump"):
+            text = self.ok("store", command, "--help").decode()
+            self.assertEqual("--domain" in text, command != "dump")
+            self.assertEqual("--durability" in text, command in ("put", "load"))
+            self.assertEqual("--format" in text, command in ("load", "dump"))
 
     def test_info_and_what_is_for_indexes(self):
         self.fill({b"a": b"12345678", b"b": b""})
