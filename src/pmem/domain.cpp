@@ -99,9 +99,10 @@ Result<DomainChoice> choose(int fd, const PoolOptions& options) {
                             std::string(to_string(choice.domain)) + " (" + choice.reason + ")";
   if (gives(choice.domain, wanted)) return DomainChoice{wanted, false, asked};
   if (options.emulate) return DomainChoice{wanted, true, asked};
-  return std::unexpected(Error{Code::domain_too_strong, asked +
-                                                            "; pass emulate to measure it all "
-                                                            "the same, without its durability"});
+  return std::unexpected(Error{
+      Code::domain_too_strong,
+      asked +
+          "; with emulate (--emulate) it can be measured all the same, without its durability"});
 }
 
 }  // namespace everleaf::pmem

@@ -213,9 +213,10 @@ Result<std::unique_ptr<PoolFile>> PoolFile::anonymous(const PoolOptions& options
   auto cap = cap_of(options);
   if (!cap) return std::unexpected(cap.error());
   if (options.domain && *options.domain != Domain::volatile_ && !options.emulate) {
-    return std::unexpected(Error{Code::domain_too_strong,
-                                 "anonymous memory survives nothing: open a file, or pass emulate "
-                                 "to measure a domain"});
+    return std::unexpected(
+        Error{Code::domain_too_strong,
+              "anonymous memory survives nothing: open a file, or measure a domain "
+              "with emulate (--emulate)"});
   }
   std::unique_ptr<PoolFile> pool(new PoolFile);
   pool->cap_ = *cap;

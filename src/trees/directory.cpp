@@ -81,8 +81,9 @@ Result<pmem::Offset> Directory::prepare(const IndexInfo& info, alloc::Redo& reco
     record.store(medium_.offset_of(&e.state), 1, 0);
     return medium_.offset_of(&e.root);
   }
-  return std::unexpected(Error{Code::out_of_space, "the pool holds " + std::to_string(kMaxIndexes) +
-                                                       " indexes already: use another pool"});
+  return std::unexpected(
+      Error{Code::out_of_space, "the pool holds " + std::to_string(kMaxIndexes) +
+                                    " indexes and tables already: use another pool"});
 }
 
 void Directory::remove(const Found& found, alloc::Redo& record) {

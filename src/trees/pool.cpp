@@ -44,19 +44,27 @@ Result<Resolved> resolve(std::string_view spec_text) {
   return Resolved{*row, std::move(*canonical)};
 }
 
+// As the user knows it.
+std::string named(std::string_view name, bool table) {
+  return std::string(table ? "table '" : "index '") + std::string(name) + "'";
+}
+std::string named(const IndexInfo& info) {
+  return named(info.name, info.table);
+}
+
 // An existing index against what the caller asked for.
 Result<void> match(const IndexInfo& info, std::string_view spec_text, KeyType key_type,
                    PoolState::Kind kind) {
   if (info.table != (kind == PoolState::Kind::table)) {
-    return std::unexpected(Error{
-        Code::wrong_tree, info.table ? "table '" + info.name + "' is opened by a Store"
-                                     : "index '" + info.name + "' is not a table of a Store"});
+    return std::unexpected(
+        Error{Code::wrong_tree,
+              named(info) + (info.table ? " is opened by a Store, in the shell by `everleaf store`"
+                                        : " is not a table of a Store")});
   }
   if (info.key_type != key_type) {
-    return std::unexpected(Error{Code::wrong_key_type, "index '" + info.name + "' has " +
-                                                           std::string(to_string(info.key_type)) +
-                                                           " keys, not " +
-                                                           std::string(to_string(key_type))});
+    return std::unexpected(
+        Error{Code::wrong_key_type, named(info) + " has " + std::string(to_string(info.key_type)) +
+                                        " keys, not " + std::string(to_string(key_type))});
   }
   if (spec_text.empty()) return {};
   auto asked = base::parse_spec(spec_text);
@@ -73,8 +81,8 @@ Result<void> match(const IndexInfo& info, std::string_view spec_text, KeyType ke
     same = same && base::option_of(*stored, name) == value;
   }
   if (same) return {};
-  return std::unexpected(Error{Code::wrong_tree, "index '" + info.name + "' is a " + info.spec +
-                                                     ", not a " + std::string(spec_text)});
+  return std::unexpected(Error{
+      Code::wrong_tree, named(info) + " is a " + info.spec + ", not a " + std::string(spec_text)});
 }
 
 }  // namespace
@@ -141,7 +149,7 @@ Result<void> PoolState::roll_back() {
     const bool known = row && resolve(found.info.spec);
     if (!known && !file_->read_only() && pmem::load(&file_->state().clock) != 0) {
       return std::unexpected(
-          Error{Code::newer_version, "index '" + found.info.name + "' is a " + found.info.spec +
+          Error{Code::newer_version, named(found.info) + " is a " + found.info.spec +
                                          ", which this release cannot recover: open it read-only"});
     }
     if (!known) continue;
@@ -149,7 +157,7 @@ Result<void> PoolState::roll_back() {
     // A read-only pool has no clock that moves: the others can be read, this one says what it has.
     if (!open && !file_->read_only()) {
       return std::unexpected(
-          Error{open.error().code, "index '" + found.info.name + "': " + open.error().message});
+          Error{open.error().code, named(found.info) + ": " + open.error().message});
     }
   }
   return {};
@@ -257,17 +265,19 @@ Result<void> PoolState::finish() {
 Result<tree::Directory::Found> PoolState::create_index(std::string_view name, std::string_view spec,
                                                        KeyType key_type, Kind kind) {
   if (file_->read_only()) {
-    return std::unexpected(Error{
-        Code::not_found, "there is no index '" + std::string(name) + "' in this read-only pool"});
+    return std::unexpected(
+        Error{Code::not_found,
+              "there is no " + named(name, kind == Kind::table) + " in this read-only pool"});
   }
   if (spec.empty()) {
-    return std::unexpected(
-        Error{Code::not_found, "there is no index '" + std::string(name) + "' in this pool"});
+    return std::unexpected(Error{
+        Code::not_found, "there is no " + named(name, kind == Kind::table) + " in this pool"});
   }
   if (name.empty() || name.size() > kMaxNameBytes || name.find('\0') != std::string_view::npos) {
-    return std::unexpected(Error{
-        Code::bad_argument,
-        "an index name has 1 to " + std::to_string(kMaxNameBytes) + " bytes, none of them zero"});
+    return std::unexpected(Error{Code::bad_argument,
+                                 std::string("the name of ") +
+                                     (kind == Kind::table ? "a table" : "an index") + " has 1 to " +
+                                     std::to_string(kMaxNameBytes) + " bytes, none of them zero"});
   }
   auto resolved = resolve(spec);
   if (!resolved) return std::unexpected(resolved.error());
@@ -298,7 +308,8 @@ Result<tree::Directory::Found> PoolState::create_index(std::string_view name, st
     return std::unexpected(
         Error{Code::corrupt, "the heap is damaged: restore the pool from a copy"});
   }
-  return std::unexpected(Error{Code::out_of_space, "no space for a new index"});
+  return std::unexpected(Error{Code::out_of_space, std::string("no space for a new ") +
+                                                       (kind == Kind::table ? "table" : "index")});
 }
 
 Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
@@ -306,7 +317,7 @@ Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
   if (!resolved) {
     return std::unexpected(
         Error{Code::newer_version,
-              "index '" + found.info.name + "' is a " + found.info.spec +
+              named(found.info) + " is a " + found.info.spec +
                   ", which this release does not know: " + resolved.error().message});
   }
   if (auto running = need_epochs(*resolved->row); !running) {
@@ -496,7 +507,7 @@ Result<CheckReport> PoolState::check() {
   for (const auto& found : all) {
     auto open = open_found(found);
     if (!open) {
-      report.problems.push_back("index '" + found.info.name + "': " + open.error().message);
+      report.problems.push_back(named(found.info) + ": " + open.error().message);
       continue;
     }
     const auto visit = [&reachable](pmem::Offset block, std::size_t) {
@@ -504,7 +515,7 @@ Result<CheckReport> PoolState::check() {
     };
     CheckReport one = (*open)->u64 ? (*open)->u64->check() : (*open)->bytes->check();
     for (std::string& problem : one.problems) {
-      report.problems.push_back("index '" + found.info.name + "': " + problem);
+      report.problems.push_back(named(found.info) + ": " + problem);
     }
     report.keys += one.keys;
     // A damaged tree is not walked again: what it reaches means nothing.

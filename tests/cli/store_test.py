@@ -375,6 +375,20 @@ class Stores(CliTest):
             self.assertEqual("--durability" in text, command in ("put", "load"))
             self.assertEqual("--format" in text, command in ("load", "dump"))
 
+    def test_refusals_say_what_to_do(self):
+        put = ("store", "put", self.pool)
+        self.fails(2, "the name of a table has 1 to 63 bytes", *put, "t" * 64, "k", "v")
+        self.fails(2, r"with emulate \(--emulate\)", *put, "t", "k", "v", "--domain", "memory")
+        self.fails(2, "log=7 is not a power of two from 256 to 4096, or a multiple of 16128 up to 258048",
+                   *put, "t", "k", "v", "--durability", "strict", "--index", "lodgetree:log=7")
+        self.fails(2, "t=0 is not a number from 1 to 1000", *put, "t", "k", "v", "--durability",
+                   "strict", "--index", "lodgetree:t=0")
+        self.assertFalse(self.pool.exists())
+        self.ok(*put, "users", "ada", "1")
+        self.fails(2, "table 'users' has bytes keys, not u64", *put, "users", "7", "v", "--keys", "u64")
+        self.fails(2, "table 'users' is a bdtree.*, not a bdtree:node=256", *put, "users", "k", "v",
+                   "--index", "bdtree:node=256")
+
     def test_info_and_what_is_for_indexes(self):
         self.fill({b"a": b"12345678", b"b": b""})
         info = json.loads(self.ok("info", self.pool, "--json"))

@@ -17,6 +17,11 @@ bool is_chunk_size(std::uint64_t bytes) {
          (bytes >= kRun && bytes <= kMaxChunkBytes && bytes % kRun == 0);
 }
 
+std::string chunk_sizes() {
+  return "a power of two from 256 to 4096, or a multiple of " + std::to_string(kRun) + " up to " +
+         std::to_string(kMaxChunkBytes / kRun * kRun);
+}
+
 std::unexpected<Error> bad(const base::Spec& canonical, std::string_view name,
                            const std::string& want) {
   return std::unexpected(Error{Code::bad_option, "lodgetree: " + std::string(name) + "=" +
@@ -51,10 +56,11 @@ Result<Options> parse_options(const base::Spec& canonical) {
                                 {"chunks", 3, kMaxChunks},
                                 {"partitions", 1, kMaxChunks}}};
   for (Range& range : ranges) {
-    if (!number(range.name, range.least, range.most, range.value)) {
-      return bad(canonical, range.name,
-                 std::to_string(range.least) + " to " + std::to_string(range.most));
-    }
+    if (number(range.name, range.least, range.most, range.value)) continue;
+    if (range.name == "log") return bad(canonical, range.name, chunk_sizes());
+    return bad(
+        canonical, range.name,
+        "a number from " + std::to_string(range.least) + " to " + std::to_string(range.most));
   }
   if (!std::has_single_bit(ranges[0].value)) return bad(canonical, "node", "256, 512 or 1024");
   const Shape shape = make_shape(ranges[0].value);
@@ -63,7 +69,7 @@ Result<Options> parse_options(const base::Spec& canonical) {
     return bad(canonical, "t_split", "less than the slots of a leaf, and 2 at least");
   }
   if (!is_chunk_size(ranges[7].value)) {
-    return bad(canonical, "log", "256 to 4096, a power of two, or a multiple of 16128");
+    return bad(canonical, "log", chunk_sizes());
   }
   if (ranges[8].value < 2 * ranges[9].value + 1) {
     return bad(canonical, "chunks", "more than twice as many as partitions");
