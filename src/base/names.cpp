@@ -75,8 +75,7 @@ std::string_view describe(Outcome outcome) noexcept {
              "the device, and open it again";
     case Outcome::corrupt:
       return "a part of the file is damaged: `check` tells which, and `repair` copies what is left "
-             "of a "
-             "store";
+             "of a store";
     case Outcome::too_many_threads:
       return "more than 1,024 threads use the library at once: let some of them end";
     case Outcome::not_empty:

@@ -26,7 +26,7 @@ Result<void> NewStore::name() {
   if (const Outcome synced = store_->sync(); synced != Outcome::done) {
     return std::unexpected(
         Error{synced == Outcome::out_of_space ? Code::out_of_space : Code::io,
-              unborn_.path().string() + " cannot be written: " + std::string(to_string(synced))});
+              unborn_.path().string() + " cannot be written: " + std::string(describe(synced))});
   }
   auto closed = store_->close();
   store_.reset();

@@ -14,21 +14,23 @@ namespace {
 constexpr std::size_t kBlocksPerRecord = 96;
 static_assert(kBlocksPerRecord + 2 <= alloc::Redo::kMax);
 
-std::unexpected<Error> failed(Outcome outcome) {
+Code code_of(Outcome outcome) {
   switch (outcome) {
     case Outcome::out_of_space:
-      return std::unexpected(Error{Code::out_of_space, "no space to drop the table"});
+      return Code::out_of_space;
     case Outcome::read_only:
-      return std::unexpected(Error{Code::read_only, "the store was opened read-only"});
+      return Code::read_only;
     case Outcome::too_many_threads:
-      return std::unexpected(
-          Error{Code::bad_argument, "more threads than a store takes use it at once"});
+      return Code::bad_argument;
     case Outcome::io_error:
-      return std::unexpected(
-          Error{Code::io, "a write-back failed; the store takes no more writes"});
+      return Code::io;
     default:
-      return std::unexpected(Error{Code::corrupt, "the pool is damaged: run `everleaf check`"});
+      return Code::corrupt;
   }
+}
+
+std::unexpected<Error> failed(Outcome outcome) {
+  return std::unexpected(Error{code_of(outcome), std::string(describe(outcome))});
 }
 
 }  // namespace

@@ -435,16 +435,6 @@ class Stores(CliTest):
         self.ok("store", "put", self.pool, "t", "b", "2")
         self.assertEqual(self.entries(), {b"a": b"1", b"b": b"2"})
 
-    @unittest.skipIf(SANITIZED, "it takes a minute there")
-    def test_values_and_keys_that_are_too_long(self):
-        file = self.dir / "file.tsv"
-        for line, limit in (
-                (b"k" * 65537 + b"\tv\n", "the key is longer than 65,536 bytes"),
-                (b"k\t" + b"v" * 2**28 + b"\n", "the value is longer than 268,435,455 bytes")):
-            file.write_bytes(line)
-            self.fails(2, rf"{limit}.*: .* \(0 records loaded and kept\)", "store", "load", self.pool, "t", file)
-        self.assertEqual(self.entries(), {})
-
     def batch_word(self):
         """That of the store's root: what batch is under way."""
         with open(self.pool, "rb") as file:
