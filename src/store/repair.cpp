@@ -10,6 +10,7 @@
 // Slots of all trees are such pairs, key first; a BzTree's records have the value first, and short
 // keys in place.
 #include <algorithm>
+#include <array>
 #include <new>
 #include <set>
 #include <string>
@@ -103,6 +104,21 @@ bool has_name(const std::vector<Named>& tables, const std::string& name) {
          tables.end();
 }
 
+// Whether a damaged entry was one: of noise a search for the values of each such name takes
+// minutes. Bytes that are zero in every entry tell.
+bool was_an_entry(const pmem::DirectoryEntry& entry) {
+  std::array<std::byte, sizeof entry.state - 1 + sizeof entry.key_type - 2 + sizeof entry.reserved>
+      zeros;
+  auto* to = zeros.data();
+  std::memcpy(to, reinterpret_cast<const std::byte*>(&entry.state) + 1, sizeof entry.state - 1);
+  to += sizeof entry.state - 1;
+  std::memcpy(to, reinterpret_cast<const std::byte*>(&entry.key_type) + 2,
+              sizeof entry.key_type - 2);
+  to += sizeof entry.key_type - 2;
+  std::memcpy(to, &entry.reserved, sizeof entry.reserved);
+  return std::ranges::count(zeros, std::byte{0}) * 2 >= std::ssize(zeros);
+}
+
 // Tables of the directory. Of a damaged entry the name may be whole; where another table has it, it
 // is that one's.
 std::vector<Named> tables_of(const Image& image, RepairReport& report) {
@@ -120,6 +136,7 @@ std::vector<Named> tables_of(const Image& image, RepairReport& report) {
       ++report.damaged_entries;
       report.problems.push_back("the directory entry at offset " + std::to_string(at) +
                                 " is damaged");
+      if (!was_an_entry(entry)) continue;
     }
     entry.name.back() = 0;
     entry.spec.back() = 0;

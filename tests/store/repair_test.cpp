@@ -200,6 +200,23 @@ TEST_P(Repair, DamagedName) {
   EXPECT_EQ(content_of(*store_->table<std::uint64_t>("n")), numbers_);
 }
 
+// Nothing is searched for under 64 bytes that are no name.
+TEST_P(Repair, NoiseInTheDirectory) {
+  make();
+  const std::size_t free = pmem::kDirectoryAt + 40 * sizeof(pmem::DirectoryEntry);
+  Random random(seed());
+  for (std::size_t i = 0; i < sizeof(pmem::DirectoryEntry); ++i) {
+    file_[free + i] = static_cast<std::byte>(random.word() | 1);
+  }
+  const RepairReport report = repair();
+  EXPECT_EQ(report.damaged_entries, 1U);
+  EXPECT_FALSE(std::ranges::any_of(report.problems, [](const std::string& problem) {
+    return problem.starts_with("nothing was found of a table");
+  }));
+  EXPECT_EQ(content_of(*store_->table("t")), bytes_);
+  EXPECT_EQ(content_of(*store_->table<std::uint64_t>("n")), numbers_);
+}
+
 // An entry that is damaged is no reason to search for what the other tables' trees have: that would
 // bring back what was removed.
 TEST_P(Repair, DamagedEntryOfAnotherTable) {
