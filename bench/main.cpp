@@ -168,6 +168,7 @@ void measure(const Arguments& arguments) {
   const Plan plan = make_plan(arguments);
   check_specs(plan);
   if (!plan.json.empty()) check_writable(plan.json);
+  const Interrupt interrupt;
   if (arguments.recovery) {
     const std::vector<RecoveryRow> rows = measure_recovery(plan);
     fmt::print("{}", recovery_table(plan, rows));
@@ -175,7 +176,6 @@ void measure(const Arguments& arguments) {
     return;
   }
   const Machine machine = describe_machine();
-  const Interrupt interrupt;
   const std::vector<Row> rows = run(plan);
   fmt::print("{}", to_table(plan, machine, rows));
   if (!plan.json.empty()) write_file(plan.json, to_json(plan, machine, rows));

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -11,11 +13,15 @@
 #include <everleaf/pool.hpp>
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "failure.hpp"
+#include "interrupt.hpp"
+#include "progress.hpp"
 #include "report.hpp"
 #include "scratch.hpp"
 #include "workloads/keys.hpp"
@@ -28,6 +34,7 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kName = "bench";
 constexpr std::uint64_t kNewEvery = 4;  // of the writes, an insertion; the others are updates
 constexpr std::uint64_t kLooks = 10'000;
+constexpr std::uint64_t kTellEvery = 1024;  // records
 
 std::uint64_t since(Clock::time_point from) {
   return static_cast<std::uint64_t>(
@@ -39,6 +46,25 @@ T must(Result<T> result, const std::string& what) {
   if (result) return *std::move(result);
   throw Failure(kExitIo, fmt::format("{}: {}", what, result.error().message));
 }
+
+// Records that a child process has loaded.
+class SharedCount {
+ public:
+  SharedCount() {
+    void* const page = ::mmap(nullptr, sizeof(std::atomic<std::uint64_t>), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) throw Failure(kExitIo, "no memory");
+    count_ = new (page) std::atomic<std::uint64_t>(0);
+  }
+  SharedCount(const SharedCount&) = delete;
+  SharedCount& operator=(const SharedCount&) = delete;
+  ~SharedCount() { ::munmap(count_, sizeof *count_); }
+  void add(std::uint64_t n) const { count_->fetch_add(n, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t count() const { return count_->load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t>* count_;
+};
 
 template <class K>
 class Subject {
@@ -54,6 +80,7 @@ class Subject {
     RecoveryRow row{choice_.name, {}, threads_, 0, {}};
     for (unsigned round = 0; round < plan_.repeat; ++round) {
       kill_a_writer(round);
+      if (Interrupt::asked()) break;
       row.opened.push_back(reopen(row));
       row.opened.back().pass = pass_over_leaves(file_, kName);
     }
@@ -91,6 +118,7 @@ class Subject {
     for (std::uint64_t id = thread; id < plan_.records; id += threads_) {
       const std::uint64_t key = keys_.key_of(id);
       if (index.insert(codec(key), value_of(key, 0)) != Outcome::done) ::_exit(kExitIo);
+      if (id % kTellEvery == 0) loaded_.add(kTellEvery);
     }
   }
   void go_on(Index<K>& index, unsigned round, unsigned thread) const {
@@ -105,6 +133,27 @@ class Subject {
     }
   }
 
+  // Whether the child says that it writes; it does not if it ended, or somebody interrupts.
+  [[nodiscard]] bool wait_for(int ready, unsigned round) const {
+    constexpr int kPauseMs = 250;
+    const bool shown = ::isatty(STDERR_FILENO) == 1;
+    pollfd waiting{ready, POLLIN, 0};
+    bool answered = false;
+    while (!Interrupt::asked() && !answered) {
+      const double share =
+          static_cast<double>(loaded_.count()) / static_cast<double>(plan_.records);
+      if (shown) {
+        fmt::print(stderr, "\r\x1b[K{} {}, {} thread(s), round {}/{}: {}", bar(share, 20),
+                   choice_.name, threads_, round + 1, plan_.repeat,
+                   round == 0 ? "loading" : "opening");
+      }
+      answered = ::poll(&waiting, 1, kPauseMs) == 1;
+    }
+    if (shown) fmt::print(stderr, "\r\x1b[K");
+    char byte = 0;
+    return answered && ::read(ready, &byte, 1) == 1;
+  }
+
   void kill_a_writer(unsigned round) const {
     std::array<int, 2> ends{};
     if (::pipe(ends.data()) != 0) throw Failure(kExitIo, "no pipe");
@@ -117,8 +166,7 @@ class Subject {
       write(round, ends[1]);
     }
     ::close(ends[1]);
-    char byte = 0;
-    const bool ready = ::read(ends[0], &byte, 1) == 1;
+    const bool ready = wait_for(ends[0], round);
     ::close(ends[0]);
     if (ready) {
       Random random(mix(plan_.seed + round));
@@ -127,6 +175,7 @@ class Subject {
     ::kill(child, SIGKILL);
     int status = 0;
     ::waitpid(child, &status, 0);
+    if (Interrupt::asked()) return;
     if (!ready || !WIFSIGNALED(status)) {
       throw Failure(kExitIo, fmt::format("{}: the writers ended by themselves", choice_.name));
     }
@@ -166,6 +215,7 @@ class Subject {
   const unsigned threads_;
   const std::filesystem::path file_;
   const KeySpace keys_;
+  const SharedCount loaded_;
 };
 
 std::string spread(const std::vector<double>& all) {
@@ -207,14 +257,17 @@ std::vector<RecoveryRow> measure_recovery(const Plan& plan) {
   for (const IndexChoice& choice : plan.indexes) {
     if (choice.rival) continue;
     for (const unsigned threads : plan.threads) {
+      if (Interrupt::asked()) return rows;
       const auto file = scratch.new_file();
-      rows.push_back(plan.keys == KeyType::u64
-                         ? Subject<std::uint64_t>(plan, choice, threads, file).measure()
-                         : Subject<Bytes>(plan, choice, threads, file).measure());
+      RecoveryRow row = plan.keys == KeyType::u64
+                            ? Subject<std::uint64_t>(plan, choice, threads, file).measure()
+                            : Subject<Bytes>(plan, choice, threads, file).measure();
       std::filesystem::remove(file);
+      if (!row.opened.empty()) rows.push_back(std::move(row));
     }
   }
-  if (rows.empty()) throw Failure(kExitUsage, "--recovery: no tree; rivals are left out");
+  if (rows.empty() && !Interrupt::asked())
+    throw Failure(kExitUsage, "--recovery: no tree; rivals are left out");
   return rows;
 }
 
@@ -238,6 +291,7 @@ std::string recovery_json(const Plan& plan, const std::vector<RecoveryRow>& rows
   nlohmann::ordered_json json;
   json["program"] = "everleaf-bench";
   json["schema"] = 1;
+  json["interrupted"] = Interrupt::asked();
   json["recovery"] = nlohmann::ordered_json::array();
   for (const RecoveryRow& row : rows) {
     nlohmann::ordered_json one = {{"index", row.name},      {"spec", row.spec},

@@ -345,6 +345,26 @@ class Program(unittest.TestCase):
         self.assertIn("interrupted", table)
         self.assertIn("absl-btree", table)
 
+    def test_an_interrupt_keeps_recoveries(self):
+        arguments = [PROGRAM, "--recovery", "--index", "wbtree", "--dir", self.dir, "--domain",
+                     "process", "--json", self.json, "--records", "2000", "--repeat", "1000"]
+        terminal, stderr = pty.openpty()
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=stderr) as running:
+            os.close(stderr)
+            shown = b""
+            while not re.search(rb"round [3-9]/1000", shown):
+                shown += os.read(terminal, 4096)
+            running.send_signal(signal.SIGINT)
+            table = running.communicate()[0]
+            self.assertEqual(running.returncode, -signal.SIGINT)
+        os.close(terminal)
+        self.assertIn(b"wbtree", table)
+        with open(self.json, encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertTrue(result["interrupted"])
+        self.assertTrue(2 <= len(result["recovery"][0]["opened"]) < 1000)
+        self.assertEqual(os.listdir(self.dir), [], "pools are left behind")
+
     def test_an_interrupt_ends_a_phase(self):
         # A thousand of these loads would take hours, one takes seconds.
         arguments = [PROGRAM, "--index", "absl-btree", "--records", "20000000", "--repeat", "1000",

@@ -51,8 +51,8 @@ std::string_view to_string(Outcome outcome) noexcept {
   return "unknown outcome";
 }
 
-// The limits as the sentences name them.
-static_assert(kMaxKeyBytes == 65'536 && kMaxValueBytes == 268'435'455 && kMaxThreads == 1'024);
+// The limits as the sentences name them. That of threads is a test's: the crash checker has less.
+static_assert(kMaxKeyBytes == 65'536 && kMaxValueBytes == 268'435'455);
 static_assert(kMaxBatchOperations == 65'536 && kMaxBatchBytes == 64 << 20);
 
 std::string_view describe(Outcome outcome) noexcept {

@@ -27,6 +27,8 @@ void expect_thrown(Why why, Call&& call) {
   EXPECT_FALSE(std::string(error->what()).empty());
 }
 
+static_assert(kMaxThreads == 1'024, "the sentence of too_many_threads says so");
+
 // Each outcome has a sentence that goes on after a name and a colon, and is more than its name.
 TEST(Throwing, OutcomesHaveSentences) {
   std::set<std::string> sentences;
