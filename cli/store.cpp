@@ -55,7 +55,6 @@ void rehearse(const StoreArguments& arguments) {
 bool makes_store(const StoreArguments& arguments) {
   std::error_code ignored;
   if (!std::filesystem::exists(arguments.pool, ignored)) return true;
-  if (arguments.index.empty()) return false;  // the default tree fits
   StoreOptions options;
   options.pool.mode = Mode::read_only;
   const auto store = Store::open(arguments.pool, options);
@@ -138,7 +137,11 @@ int get(const StoreArguments& arguments) {
 
 int put(const StoreArguments& arguments) {
   // A wrong key must not leave a new store behind.
-  if (arguments.keys == "u64") (void)key_argument<std::uint64_t>(arguments);
+  if (arguments.keys == "u64") {
+    (void)key_argument<std::uint64_t>(arguments);
+  } else {
+    (void)key_argument<Bytes>(arguments);
+  }
   Store store = open_store(arguments, Mode::open_or_create);
   with_key_type(type_to_fill(store, arguments), [&]<class K>() {
     const auto key = key_argument<K>(arguments);

@@ -15,6 +15,7 @@
 namespace everleaf::cli {
 namespace {
 
+constexpr const char* kNoRecord = R"(not a JSON object {"key": ..., "value": ...})";
 // Nothing longer can be a good line: every byte of the longest key and value as \u00HH.
 constexpr std::size_t kMaxLineBytes = 6 * (kMaxKeyBytes + kMaxValueBytes) + 64;
 
@@ -128,18 +129,17 @@ bool TableReader::next_json(TableRecord& record) {
   // Of a key that stands there twice the parser keeps the last, and what is nested deeply takes its
   // stack.
   std::size_t keys = 0;
-  bool deep = false;
   const auto look = [&](int depth, Json::parse_event_t event, Json&) {
     keys += depth == 1 && event == Json::parse_event_t::key ? 1 : 0;
     const bool nested = depth > 1 && (event == Json::parse_event_t::object_start ||
                                       event == Json::parse_event_t::array_start);
-    deep = deep || nested;
-    return !nested;
+    if (nested) throw BadRecord(line_, "line", kNoRecord);
+    return true;
   };
   const Json json = Json::parse(text_, look, false);
-  if (deep || !json.is_object() || json.size() != 2 || keys != 2 || !json.contains("key") ||
+  if (!json.is_object() || json.size() != 2 || keys != 2 || !json.contains("key") ||
       !json.contains("value")) {
-    throw BadRecord(line_, "line", R"(not a JSON object {"key": ..., "value": ...})");
+    throw BadRecord(line_, "line", kNoRecord);
   }
   const Json& key = json["key"];
   // Without a type of its own: key_of() reads it, and a string of digits is no number.

@@ -1,7 +1,7 @@
 // Damaged pools: opening, checking, walking, writing, repairing. The input is a list of changes to
 // a whole pool, so that checksums do not end each try: first byte: which pool; then each change is
 // a kind, a place and a word. Nothing may crash or hang, and no value may be wrong. Of some pools a
-// table is half dropped: its blocks are in a list that the next open goes through.
+// table is half dropped, or a batch half done: a list has what the next open goes through.
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -81,6 +81,28 @@ void seal_list(std::vector<std::uint8_t>& bytes, std::uint64_t at) {
   seal(bytes, at, 8, sizeof(pmem::StoreList) + count * 8, 0);
 }
 
+// A list of the store at the end of its first extent, where no record is.
+std::uint64_t write_list(std::vector<std::uint8_t>& bytes, std::span<const std::uint64_t> words) {
+  const std::uint64_t extent = word_at(bytes, pmem::kStoreAt) + offsetof(pmem::StoreRoot, extents);
+  const std::uint64_t bytes_of_list = sizeof(pmem::StoreList) + words.size() * 8;
+  const std::uint64_t at =
+      (word_at(bytes, extent) + word_at(bytes, extent + 8) - bytes_of_list) / 16 * 16;
+  put_word(bytes, at + 8, words.size());
+  for (std::size_t i = 0; i < words.size(); ++i) put_word(bytes, at + 16 + i * 8, words[i]);
+  seal_list(bytes, at);
+  return at;
+}
+
+// A batch of an insertion, an update and a removal in table "n" is under way: to be taken back
+// (1), or to be gone on with (2). Where the list is.
+std::uint64_t batch_half(std::vector<std::uint8_t>& bytes, std::uint64_t way) {
+  constexpr std::uint64_t kName = 'n';
+  const std::uint64_t at = write_list(
+      bytes, std::array<std::uint64_t, 12>{1, 1, kName, 0, 0, kKeys / 2, 1, 0, kKeys + 1, 2, 0, 3});
+  put_word(bytes, word_at(bytes, pmem::kStoreAt) + offsetof(pmem::StoreRoot, batch), at | way);
+  return at;
+}
+
 // Table "n" of that pool, whose process died, is gone, and none of its blocks is free yet. Where
 // the list is.
 std::uint64_t drop_half(std::vector<std::uint8_t>& bytes) {
@@ -94,16 +116,8 @@ std::uint64_t drop_half(std::vector<std::uint8_t>& bytes) {
     blocks = PoolAccess::state(pool).blocks_of("n").value();
   }
   expect(!blocks.empty(), "a table without blocks");
-  const std::uint64_t root = word_at(bytes, pmem::kStoreAt);
-  // The end of the first extent, where no record is.
-  const std::uint64_t extent = root + offsetof(pmem::StoreRoot, extents);
-  const std::uint64_t bytes_of_list = sizeof(pmem::StoreList) + blocks.size() * 8;
-  const std::uint64_t at =
-      (word_at(bytes, extent) + word_at(bytes, extent + 8) - bytes_of_list) / 16 * 16;
-  put_word(bytes, at + 8, blocks.size());
-  for (std::size_t i = 0; i < blocks.size(); ++i) put_word(bytes, at + 16 + i * 8, blocks[i]);
-  seal_list(bytes, at);
-  put_word(bytes, root + offsetof(pmem::StoreRoot, dropping), at);
+  const std::uint64_t at = write_list(bytes, blocks);
+  put_word(bytes, word_at(bytes, pmem::kStoreAt) + offsetof(pmem::StoreRoot, dropping), at);
   for (std::uint64_t entry = pmem::kDirectoryAt;; entry += sizeof(pmem::DirectoryEntry)) {
     const auto* const name = &bytes[entry + offsetof(pmem::DirectoryEntry, name)];
     if (word_at(bytes, entry) == 0 || std::memcmp(name, "n", 2) != 0) continue;
@@ -114,7 +128,7 @@ std::uint64_t drop_half(std::vector<std::uint8_t>& bytes) {
 
 class Damage {
  public:
-  // `list`: of a drop that is under way; 0: none.
+  // `list`: of a drop or a batch that is under way; 0: none.
   Damage(std::vector<std::uint8_t>& bytes, fuzz::Choices& choices, std::uint64_t list)
       : bytes_(bytes), choices_(choices), list_(list) {}
 
@@ -269,10 +283,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Choices choices({data, size});
   const auto which = choices.take(1);
   const bool half_dropped = (which & 144) == 144;
-  const bool closed = (which & 128) != 0 && !half_dropped;
+  const bool half_batch = (which & 136) == 136 && !half_dropped;
+  const bool closed = (which & 128) != 0 && !half_dropped && !half_batch;
   std::vector<std::uint8_t> bytes = whole_pool(which % trees().size(), closed);
-  const std::uint64_t list = half_dropped ? drop_half(bytes) : 0;
-  const bool damaged = !choices.empty() || (which & 64) != 0;
+  const std::uint64_t list = half_dropped ? drop_half(bytes)
+                             : half_batch ? batch_half(bytes, 1 + which / 2 % 2)
+                                          : 0;
+  // The update names no old value, which the oracle would miss.
+  const bool damaged = !choices.empty() || (which & 64) != 0 || half_batch;
   Damage damage(bytes, choices, list);
   for (int i = 0; i < 24 && !choices.empty(); ++i) damage.one();
   if ((which & 64) != 0) bytes.resize(bytes.size() / 256 * (which % 256));

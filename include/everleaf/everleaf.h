@@ -155,7 +155,7 @@ typedef struct everleaf_info {
   int clean;         /* not 0: the store had been closed properly before */
   uint32_t replayed; /* redo records that opening applied */
   uint64_t file_bytes;
-  uint64_t heap_bytes;   /* of it handed out so far */
+  uint64_t heap_bytes;   /* handed out so far; beyond it where opening ended a batch in memory */
   uint64_t record_bytes; /* memory for values, all of it */
   uint64_t records;      /* in it, those that wait to be free included */
   uint64_t open_ns;      /* what opening took, recovery included */

@@ -80,7 +80,7 @@ struct PoolInfo {
   bool clean = false;          // the pool had been closed properly before this open
   std::uint32_t replayed = 0;  // redo records that this open applied
   std::uint64_t file_bytes = 0;
-  std::uint64_t heap_bytes = 0;   // heap handed to slabs so far
+  std::uint64_t heap_bytes = 0;   // heap handed to slabs so far, in memory alone if recovered there
   std::uint64_t block_bytes = 0;  // allocated blocks; walks every slab header
   std::uint64_t open_ns = 0;      // time from mapping to usable: header checks and recovery
   bool header_copy_damaged = false;

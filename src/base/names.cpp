@@ -60,12 +60,13 @@ std::string_view describe(Outcome outcome) noexcept {
     case Outcome::done:
       return "it is done";
     case Outcome::exists:
-      return "the key is there already, and nothing changed";
+      return "the key is there already";
     case Outcome::absent:
       return "what was asked for is not there: a key, a cursor's place or an epoch";
     case Outcome::out_of_space:
-      return "out of space: the disk, the file's cap or memory is full, and nothing changed; make "
-             "room, or raise the cap (max_bytes)";
+      return "out of space: the disk, the file's cap or memory is full; make room, or raise the "
+             "cap "
+             "(max_bytes, --max-bytes)";
     case Outcome::key_too_long:
       return "the key is longer than 65,536 bytes: take a shorter one, a hash perhaps";
     case Outcome::read_only:
@@ -88,7 +89,7 @@ std::string_view describe(Outcome outcome) noexcept {
       return "the batch has more than 65,536 writes or 64 MiB of keys and values: apply it in "
              "parts";
     case Outcome::differs:
-      return "the value is not the expected one, and nothing changed: read it, and decide again";
+      return "the value is not the expected one: read it, and decide again";
     case Outcome::dropped:
       return "the table was dropped: open it again, or another one";
   }

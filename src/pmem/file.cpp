@@ -128,11 +128,11 @@ Result<void> Descriptor::lock(bool exclusive, const std::filesystem::path& path)
                                                         " is open in this process already: share "
                                                         "that Pool instead of opening it again"});
   }
-  return std::unexpected(Error{Code::locked, path.string() +
-                                                 " is open in another process: close it there, or "
-                                                 "have that process back its store up "
-                                                 "(Store::backup, everleaf_backup, backup in "
-                                                 "Python)"});
+  return std::unexpected(
+      Error{Code::locked, path.string() + " is open in another process: close it there; of a "
+                                          "store, that process can make a backup "
+                                          "(Store::backup, everleaf_backup, backup in "
+                                          "Python)"});
 }
 
 int try_allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to) noexcept {

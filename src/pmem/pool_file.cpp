@@ -356,6 +356,9 @@ void PoolFile::extend_copies(std::uint64_t from, std::uint64_t to) {
 
 Result<void> PoolFile::begin_recovery() {
   recovering_ = true;
+  // Not beside the new one: address space may be limited.
+  medium_.reset();
+  mapping_ = Mapping();
   auto mapped = map({}, read_bytes_, nullptr);
   if (!mapped) recovering_ = false;
   return mapped;

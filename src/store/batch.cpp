@@ -19,6 +19,9 @@ using detail::Write;
 constexpr Word kUndo = 1;  // take back what was inserted and updated
 constexpr Word kRedo = 2;  // go on with the removals
 constexpr Word kStateBits = 15;
+// Of a list: names of tables, three words of an operation and its key.
+constexpr std::size_t kMostWords =
+    kMaxIndexes * (2 + kMaxNameBytes) + kMaxBatchOperations * 5 + kMaxBatchBytes / sizeof(Word);
 
 // Of an item in the list: its table's number there, its kind, old word, then the key.
 enum class Kind : Word { insert, update, remove };
@@ -334,12 +337,13 @@ class State::Listed {
       tables_.push_back(known->second.get());
     }
     while (!words.empty()) {
-      if (!read_item(words)) return false;
+      if (steps_.size() == kMaxBatchOperations || !read_item(words)) return false;
     }
     for (std::size_t i = 0; i < steps_.size(); ++i) steps_[i].key = &keys_[i];
     return true;
   }
   [[nodiscard]] std::span<const Step> steps() const { return steps_; }
+  [[nodiscard]] std::span<TableBase* const> tables() const { return tables_; }
 
  private:
   bool read_item(std::span<const Word>& words) {
@@ -372,7 +376,7 @@ Result<void> State::read_batch(Listed& listed) const {
   const Word way = word & kStateBits;
   std::vector<Word> words;
   std::string missing;
-  if ((way != kUndo && way != kRedo) || !read_list(word & ~kStateBits, words) ||
+  if ((way != kUndo && way != kRedo) || !read_list(word & ~kStateBits, words, kMostWords) ||
       !listed.read(words, missing)) {
     const std::string list = "the list of a batch at offset " + std::to_string(word & ~kStateBits);
     return std::unexpected(Error{
@@ -388,6 +392,20 @@ Result<void> State::check_batch() const {
   return read_batch(listed);
 }
 
+// Nothing is written into a tree that cannot be walked.
+Result<void> State::walk_listed() const {
+  Listed listed(*this);
+  if (auto read = read_batch(listed); !read) return read;
+  for (const TableBase* const table : listed.tables()) {
+    const Outcome outcome = table->for_each_word([](Word) { return true; });
+    if (outcome == Outcome::done) continue;
+    return std::unexpected(Error{
+        Code::corrupt, "a batch was under way in table '" + table->info.name +
+                           "', which cannot be walked (" + std::string(to_string(outcome)) + ")"});
+  }
+  return {};
+}
+
 // A8: before anybody reads. Idempotent.
 Result<void> State::recover_batch() {
   const Word word = pmem::load(&root().batch);
@@ -400,9 +418,8 @@ Result<void> State::recover_batch() {
     Outcome outcome = removal ? store::apply(step) : undo(step);
     if (removal && outcome == Outcome::absent) outcome = Outcome::done;
     if (outcome == Outcome::done) continue;
-    return std::unexpected(
-        Error{outcome == Outcome::out_of_space ? Code::out_of_space : Code::io,
-              "a batch that a crash left cannot be ended: " + std::string(to_string(outcome))});
+    return std::unexpected(Error{code_of(outcome), "a batch that a crash left cannot be ended: " +
+                                                       std::string(describe(outcome))});
   }
   if (set_root(root().batch, 0)) return {};
   return std::unexpected(Error{Code::io, "a write-back failed when the store was opened"});
@@ -418,6 +435,7 @@ Result<Pool> State::without_batch(Pool pool) {
   return PoolAccess::recover_in_memory(std::move(pool), [](Pool& writable) -> Result<void> {
     const auto state = base::shared_here(std::make_unique<State>(writable));
     if (auto opened = state->open_tables(); !opened) return opened;
+    if (auto sound = state->walk_listed(); !sound) return sound;
     return state->recover_batch();
   });
 }

@@ -269,13 +269,13 @@ Offset State::write_list(std::span<const Word> words) {
 }
 
 // A list is durable before a word names it, so a torn one is a damaged one.
-bool State::read_list(Offset at, std::vector<Word>& words) const {
+bool State::read_list(Offset at, std::vector<Word>& words, std::size_t most) const {
   if (at < pmem::kHeapAt || at % 16 != 0 || !medium().contains(at, sizeof(pmem::StoreList))) {
     return false;
   }
   const auto* const list = medium().at<Word>(at);
   const Word count = pmem::load(list + 1);
-  if (count > medium().size() / sizeof(Word) ||
+  if (count > std::min(most, medium().size() / sizeof(Word)) ||
       !medium().contains(at, sizeof(pmem::StoreList) + count * sizeof(Word))) {
     return false;
   }

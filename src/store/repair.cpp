@@ -104,19 +104,20 @@ bool has_name(const std::vector<Named>& tables, const std::string& name) {
          tables.end();
 }
 
+bool mostly_zero(std::span<const std::byte> bytes) {
+  return std::ranges::count(bytes, std::byte{0}) * 2 > std::ssize(bytes);
+}
+
 // Whether a damaged entry was one: of noise a search for the values of each such name takes
-// minutes. Bytes that are zero in every entry tell.
+// minutes. Bytes that are zero in every entry tell, in whichever of its lines they are left.
 bool was_an_entry(const pmem::DirectoryEntry& entry) {
-  std::array<std::byte, sizeof entry.state - 1 + sizeof entry.key_type - 2 + sizeof entry.reserved>
-      zeros;
-  auto* to = zeros.data();
-  std::memcpy(to, reinterpret_cast<const std::byte*>(&entry.state) + 1, sizeof entry.state - 1);
-  to += sizeof entry.state - 1;
-  std::memcpy(to, reinterpret_cast<const std::byte*>(&entry.key_type) + 2,
-              sizeof entry.key_type - 2);
-  to += sizeof entry.key_type - 2;
-  std::memcpy(to, &entry.reserved, sizeof entry.reserved);
-  return std::ranges::count(zeros, std::byte{0}) * 2 >= std::ssize(zeros);
+  const auto bytes = std::as_bytes(std::span(&entry, 1));
+  const auto after_name = bytes.subspan(offsetof(pmem::DirectoryEntry, name), entry.name.size())
+                              .subspan(std::strlen(entry.name.data()));
+  return mostly_zero(bytes.first(offsetof(pmem::DirectoryEntry, name))) ||
+         mostly_zero(
+             bytes.subspan(offsetof(pmem::DirectoryEntry, reserved), sizeof entry.reserved)) ||
+         (after_name.size() > sizeof(Word) && mostly_zero(after_name));
 }
 
 // Tables of the directory. Of a damaged entry the name may be whole; where another table has it, it
@@ -132,14 +133,14 @@ std::vector<Named> tables_of(const Image& image, RepairReport& report) {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&entry);
     const bool whole = entry.state == 1 && entry.checksum == XXH3_64bits(bytes + 8, 208 - 8);
     if (whole && (entry.key_type & pmem::kTableBit) == 0) continue;  // an index
+    entry.name.back() = 0;
+    entry.spec.back() = 0;
     if (!whole) {
       ++report.damaged_entries;
       report.problems.push_back("the directory entry at offset " + std::to_string(at) +
                                 " is damaged");
       if (!was_an_entry(entry)) continue;
     }
-    entry.name.back() = 0;
-    entry.spec.back() = 0;
     Named one;
     one.whole = whole;
     one.at = at;
@@ -370,6 +371,7 @@ class Repair {
     } else {
       if (hopeless(opened.error().code)) return std::unexpected(opened.error());
       report_.problems.insert(report_.problems.begin(), opened.error().message);
+      cause_ = opened.error().code;
     }
     // A crash may have come between the mark in the header and the root block.
     const bool is_store = old != nullptr && old->has_root();
@@ -397,7 +399,8 @@ class Repair {
   [[nodiscard]] std::unexpected<Error> no_tables() const {
     std::string what = path_.string() + " has no table, and no value of one that is named";
     if (!report_.problems.empty()) what += ": " + report_.problems.front();
-    return std::unexpected(Error{Code::not_found, std::move(what)});
+    const bool unread = cause_ == Code::io || cause_ == Code::out_of_space;
+    return std::unexpected(Error{unread ? cause_ : Code::not_found, std::move(what)});
   }
   void add_problems(const Result<CheckReport>& is) {
     if (!is) return report_.problems.push_back(is.error().message);
@@ -467,7 +470,8 @@ class Repair {
   Result<void> forget(const Named& one) {
     report_.problems.push_back("nothing was found of a table '" + one.info.name +
                                "', the name in the damaged directory entry at offset " +
-                               std::to_string(one.at) + ": if it had another, give that");
+                               std::to_string(one.at) +
+                               ": if it had another, or keys of the other type, give that");
     report_.tables.pop_back();
     return new_.store().drop_table(one.info.name);
   }
@@ -476,7 +480,8 @@ class Repair {
   NewStore new_;
   const RepairOptions& options_;
   RepairReport report_;
-  std::uint64_t tries_ = 0;  // see search()
+  Code cause_ = Code::not_found;  // why the store cannot be opened
+  std::uint64_t tries_ = 0;       // see search()
 };
 
 }  // namespace

@@ -153,6 +153,9 @@ struct BatchItem {
   std::optional<std::string> value;  // none: erase
 };
 
+// Of an outcome that is an error.
+[[nodiscard]] Code code_of(Outcome outcome);
+
 class State : public std::enable_shared_from_this<State> {
  public:
   // Opens the pool's store or makes one.
@@ -245,7 +248,9 @@ class State : public std::enable_shared_from_this<State> {
   }
   // A list in memory for records, whole on the medium; 0: no space, or a write-back failed.
   Offset write_list(std::span<const Word> words);
-  [[nodiscard]] bool read_list(Offset at, std::vector<Word>& words) const;
+  // Of at most so many words.
+  [[nodiscard]] bool read_list(Offset at, std::vector<Word>& words,
+                               std::size_t most = ~std::size_t{0}) const;
   [[nodiscard]] bool set_root(Word& word, Word value);
 
   // --- tables.cpp ---
@@ -263,6 +268,7 @@ class State : public std::enable_shared_from_this<State> {
   Result<void> read_batch(Listed& listed) const;
   // What recover_batch() would refuse.
   [[nodiscard]] Result<void> check_batch() const;
+  [[nodiscard]] Result<void> walk_listed() const;
   Result<void> recover_batch();
   // The pool; of one that is open read-only what a crash in a batch left is ended in memory.
   static Result<Pool> without_batch(Pool pool);

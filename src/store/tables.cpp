@@ -14,6 +14,12 @@ namespace {
 constexpr std::size_t kBlocksPerRecord = 96;
 static_assert(kBlocksPerRecord + 2 <= alloc::Redo::kMax);
 
+std::unexpected<Error> failed(Outcome outcome) {
+  return std::unexpected(Error{code_of(outcome), std::string(describe(outcome))});
+}
+
+}  // namespace
+
 Code code_of(Outcome outcome) {
   switch (outcome) {
     case Outcome::out_of_space:
@@ -28,12 +34,6 @@ Code code_of(Outcome outcome) {
       return Code::corrupt;
   }
 }
-
-std::unexpected<Error> failed(Outcome outcome) {
-  return std::unexpected(Error{code_of(outcome), std::string(describe(outcome))});
-}
-
-}  // namespace
 
 // tables_mutex_ is held, or the store is being opened.
 template <class K>

@@ -330,6 +330,16 @@ class Stores(CliTest):
         self.fails(2, "no table 'n'", "store", "dump", self.pool, "n")
         self.assertEqual(self.fill({}, table="empty"), b"0 records loaded\n")
         self.assertEqual(self.entries(table="empty"), {})
+        # Nor of a pool of indexes.
+        pool = self.dir / "indexes"
+        self.ok("put", pool, "a", 1)
+        before = pool.read_bytes()
+        self.fails(2, "keys are bytes", "store", "load", pool, "t", "-", "--format", "jsonl",
+                   input=b'{"key":7,"value":"a"}\n')
+        self.fails(2, "escape", "store", "put", pool, "t", "\\q", "v", "--escaped")
+        self.fails(2, "name", "store", "put", pool, "", "k", "v")
+        self.assertEqual(pool.read_bytes(), before)
+        self.fails(3, "no store", "store", "dump", pool, "t")
 
     def test_extensions(self):
         line = b'{"key":"a","value":"1"}\n'

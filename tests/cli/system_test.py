@@ -21,7 +21,7 @@ class Locked(CliTest):
                             ["check", self.pool], ["put", self.pool, "a", 2],
                             ["del", self.pool, "a"], ["load", self.pool, "-"],
                             ["store", "backup", self.pool, self.dir / "copy"]):
-                self.fails(3, "is open in another process: .* that process back its store up",
+                self.fails(3, "is open in another process: .*that process can make a backup",
                            *command, input=b"")
                 # A copy of what is written meanwhile is damaged.
                 self.assertNotIn(b"copy the file", self.everleaf(*command, input=b"").stderr)

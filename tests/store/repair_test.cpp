@@ -217,6 +217,25 @@ TEST_P(Repair, NoiseInTheDirectory) {
   EXPECT_EQ(content_of(*store_->table<std::uint64_t>("n")), numbers_);
 }
 
+// What is left of an entry is believed, whichever of its lines is gone but for the name's.
+TEST_P(Repair, NoiseInALineOfAnEntry) {
+  make();
+  const std::vector<std::byte> whole = file_;
+  const std::size_t entry = entry_of("t");
+  Random random(seed());
+  for (std::size_t line = 1; line < sizeof(pmem::DirectoryEntry) / pmem::kLine; ++line) {
+    file_ = whole;
+    for (std::size_t i = 0; i < pmem::kLine; ++i) {
+      const std::size_t at = line * pmem::kLine + i;
+      if (at <= offsetof(pmem::DirectoryEntry, name) + sizeof("t")) continue;
+      file_[entry + at] = static_cast<std::byte>(random.word() | 1);
+    }
+    const RepairReport report = repair();
+    EXPECT_EQ(report.damaged_entries, 1U) << line;
+    EXPECT_EQ(missing(content_of(*store_->table("t"))), 0U) << line;
+  }
+}
+
 // An entry that is damaged is no reason to search for what the other tables' trees have: that would
 // bring back what was removed.
 TEST_P(Repair, DamagedEntryOfAnotherTable) {
