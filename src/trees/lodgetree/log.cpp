@@ -9,6 +9,8 @@ namespace everleaf::tree::lodgetree {
 namespace {
 
 constexpr std::size_t kWordBits = 64;
+// Records of a chunk that are called late are half as many, or fewer.
+constexpr std::size_t kMostLate = 64;
 
 }  // namespace
 
@@ -16,6 +18,7 @@ Log::Log(pmem::Medium& medium, std::size_t chunk_bytes, std::size_t most_chunks,
          std::size_t partitions)
     : medium_(medium),
       records_(chunk_bytes / sizeof(Record)),
+      late_every_(std::bit_floor(std::max<std::size_t>(1, records_ / kMostLate))),
       most_(most_chunks),
       count_(partitions),
       partitions_(std::make_unique<Partition[]>(partitions)),
@@ -169,6 +172,18 @@ void Log::close_full(Partition& of) {
   if (of.current == nullptr || of.next + 1 < records_) return;
   const base::MutexGuard guard(mutex_);
   close(of);
+}
+
+bool Log::is_late(Ref ref) const {
+  const auto records = static_cast<std::uint32_t>(records_);
+  const std::uint32_t index = (ref - 1) % records;
+  return index > records / 2 && index % late_every_ == 0;
+}
+
+bool Log::is_tight() const {
+  if (next_place() != kMaxChunks) return false;
+  const base::MutexGuard guard(mutex_);
+  return free_.empty();
 }
 
 std::size_t Log::next_place() const {

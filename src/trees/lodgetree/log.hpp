@@ -68,6 +68,10 @@ class Log {
   [[nodiscard]] static Word sum_of(const Record& record, Offset at, std::uint64_t key_hash);
   // Takes a free chunk; false: there is none, add() one or empty the oldest().
   [[nodiscard]] bool room(unsigned slot);
+  // Now and then in the second half of a chunk: is_tight() may be asked.
+  [[nodiscard]] bool is_late(Ref ref) const;
+  // Whether the next chunk has to be emptied first.
+  [[nodiscard]] bool is_tight() const;
   // The place in the directory for one more chunk; kMaxChunks: no more are allowed.
   [[nodiscard]] std::size_t next_place() const;
   // A chunk, in two steps of one thread at a time: the first may throw bad_alloc, the second, when
@@ -153,6 +157,7 @@ class Log {
 
   pmem::Medium& medium_;
   const std::size_t records_;  // of a chunk
+  const std::size_t late_every_;
   const std::size_t most_;
   const std::size_t count_;  // of partitions
   std::unique_ptr<Partition[]> partitions_;

@@ -83,6 +83,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     Outcome outcome = Outcome::done;  // of done
     std::size_t bytes = 0;            // of grow
     bool lonely = false;              // the node's only leaf is empty now
+    bool late = false;                // of done: relieve_log() is due
   };
   static Attempt answer(Outcome outcome) { return {Next::done, outcome}; }
 
@@ -168,15 +169,16 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     bool direct;    // there is no space
     unsigned slot;  // of the thread
     Hit hit;
-    Word word;  // of the key
+    Word word;          // of the key
+    bool late = false;  // its record: Log::is_late()
   };
   Attempt attempt(Key key, std::uint64_t value, Write what, KeyRecord& record, bool direct);
   Attempt attempt_in_place(Key key, std::uint64_t value, Write what, KeyRecord& record);
   [[nodiscard]] Attempt add(Node& node, Op& op, KeyRecord& record);
-  [[nodiscard]] Attempt supersede(Node& node, const Op& op);
+  [[nodiscard]] Attempt supersede(Node& node, Op& op);
   [[nodiscard]] Attempt change_leaf(Node& node, const Op& op);
   [[nodiscard]] Attempt tidied(Node& node, const Op& op, bool emptied);
-  [[nodiscard]] Ref append(Node& node, const Op& op);
+  [[nodiscard]] Ref append(Node& node, Op& op);
   void put(Node& node, const Op& op, Ref ref);
   [[nodiscard]] bool has_room(const Node& node) const {
     return has_room(node.leaves(), node.buffered());
@@ -188,6 +190,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   Outcome log_room(unsigned slot);
   Outcome add_chunk(std::size_t place);
   Outcome empty_chunk(const Log::Closed& closed);
+  void relieve_log() noexcept;
   [[nodiscard]] Attempt force(Ref ref);
 
   // --- flush.cpp ---

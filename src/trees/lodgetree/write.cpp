@@ -26,6 +26,7 @@ Outcome LodgeTree<Keys>::write(Key key, std::uint64_t value, Write what) {
       Outcome outcome = Outcome::done;
       if (is.next == Next::done) {
         if (is.lonely) unlink_lonely(key);
+        if (is.late) relieve_log();
         return is.outcome;
       }
       if (is.next == Next::divide) {
@@ -109,7 +110,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::attempt_in_place(Key key, std
 
 // P2: the record, whose fence is the operation's; P6, A17: over a dead one.
 template <class Keys>
-Ref LodgeTree<Keys>::append(Node& node, const Op& op) {
+Ref LodgeTree<Keys>::append(Node& node, Op& op) {
   const Word order = node.sequence + 1;
   const Record record{op.word, op.value, order << 1 | (op.removal ? kRemoval : 0), 0};
   const std::uint64_t hash = Keys::named_hash(op.probe.key);
@@ -117,7 +118,9 @@ Ref LodgeTree<Keys>::append(Node& node, const Op& op) {
   if (ref == 0 && op.direct) {
     ref = log_.append_to_hole(record, hash, op.hit.pair != Node::kNoSlot);
   }
-  if (ref != 0) node.sequence = order;
+  if (ref == 0) return 0;
+  node.sequence = order;
+  op.late = log_.is_late(ref);
   return ref;
 }
 
@@ -129,7 +132,7 @@ void LodgeTree<Keys>::put(Node& node, const Op& op, Ref ref) {
 
 // The key is in the buffer: no room is needed.
 template <class Keys>
-typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::supersede(Node& node, const Op& op) {
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::supersede(Node& node, Op& op) {
   const Ref ref = append(node, op);
   if (ref == 0) return {Next::log};
   if (!fence(op.slot)) return answer(Outcome::io_error);  // P2, A2
@@ -144,6 +147,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::supersede(Node& node, const O
 template <class Keys>
 typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::tidied(Node& node, const Op& op, bool emptied) {
   Attempt is = answer(Outcome::done);
+  is.late = op.late;
   try {
     if (emptied) unlink_empty(node, op.slot);
     if (!op.removal || keys_in(node) != 0) return is;
@@ -292,6 +296,20 @@ Outcome LodgeTree<Keys>::empty_chunk(const Log::Closed& closed) {
     if (!log_.is_empty(closed)) base::wait_a_little(round);  // for operations under way
   }
   return Outcome::done;
+}
+
+// P9, a record at a time while the last chunk fills, so that nobody waits for all of them. What it
+// cannot do is left to whoever needs the chunk.
+template <class Keys>
+void LodgeTree<Keys>::relieve_log() noexcept {
+  try {
+    Log::Closed closed{};
+    if (!log_.is_tight() || !log_.oldest(closed)) return;
+    const std::size_t next = log_.next_live(closed.chunk, 0);
+    if (next != log_.records()) (void)force(log_.ref_of(closed.chunk, next));
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 template <class Keys>
