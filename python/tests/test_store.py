@@ -393,7 +393,15 @@ def test_backup_and_check(store, tmp_path):
         assert len(copy.table("t")) == 1000 and copy.table("t")[b"7"] == b"v7"
 
 
-def test_ctrl_c_comes_between_calls(store, tmp_path):
+@pytest.fixture
+def ctrl_c():
+    """As in a terminal: who runs in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_comes_between_calls(store, tmp_path, ctrl_c):
     table = store.table("n", int)
     table |= {i: b"v" * 100 for i in range(1000)}
     for n in range(10):
