@@ -3,7 +3,6 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <string_view>
 
@@ -11,12 +10,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "failure.hpp"
+#include "pmem/file.hpp"
 #include "pmem/format.hpp"
 #include "trees/bdtree/leaf.hpp"
 
@@ -25,24 +23,13 @@ namespace {
 
 using pmem::Offset;
 using tree::bdtree::Leaf;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kPage = 4096;
 
-// A file's bytes, mapped where huge pages fit; for the life of the process.
-std::optional<std::span<std::byte>> map_whole(const char* file) {
-  const int fd = ::open(file, O_RDONLY | O_CLOEXEC);
-  struct stat status {};
-  if (fd < 0 || ::fstat(fd, &status) != 0) return std::nullopt;
-  const auto bytes = static_cast<std::size_t>(status.st_size);
-  void* const room =
-      ::mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (room == MAP_FAILED) return std::nullopt;
-  auto* const aligned =
-      static_cast<std::byte*>(room) +
-      (kHugePage - reinterpret_cast<std::uintptr_t>(room) % kHugePage) % kHugePage;
-  void* const mapped =
-      ::mmap(aligned, bytes, PROT_READ, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0);
-  if (mapped == MAP_FAILED) return std::nullopt;
-  return std::span(static_cast<std::byte*>(mapped), bytes);
+// So that the pass meets no page fault.
+void touch(std::span<std::byte> bytes) {
+  for (std::size_t at = 0; at < bytes.size(); at += kPage) {
+    (void)*static_cast<volatile const std::byte*>(bytes.data() + at);
+  }
 }
 
 class List {
@@ -90,9 +77,15 @@ LeafPass pass_over_leaves(const std::filesystem::path& pool, const std::string& 
   const pid_t child = ::fork();
   if (child == 0) {
     LeafPass pass;
-    const auto mapped = map_whole(pool.c_str());
-    if (!mapped) ::_exit(kExitIo);
-    const List list(*mapped);
+    const auto file = pmem::Descriptor::open(pool, O_RDONLY);
+    if (!file) ::_exit(kExitIo);
+    const auto bytes = pmem::size_of(*file);
+    if (!bytes) ::_exit(kExitIo);
+    const auto mapping = pmem::Mapping::copy(*file, *bytes);
+    if (!mapping) ::_exit(kExitIo);
+    const std::span whole(mapping->base(), *bytes);
+    touch(whole);
+    const List list(whole);
     const Offset root = list.root_of(index);
     if (root != 0 && !list.follow(root, pass)) ::_exit(kExitIo);
     ::_exit(::write(ends[1], &pass, sizeof pass) == sizeof pass ? 0 : kExitIo);

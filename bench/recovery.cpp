@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <csignal>
-#include <new>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -14,7 +12,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kName = "bench";
 constexpr std::uint64_t kNewEvery = 4;  // of the writes, an insertion; the others are updates
 constexpr std::uint64_t kLooks = 10'000;
-constexpr std::uint64_t kTellEvery = 1024;  // records
+constexpr std::uint64_t kTold = 100;  // times that a child tells how far it is
 
 std::uint64_t since(Clock::time_point from) {
   return static_cast<std::uint64_t>(
@@ -46,25 +43,6 @@ T must(Result<T> result, const std::string& what) {
   if (result) return *std::move(result);
   throw Failure(kExitIo, fmt::format("{}: {}", what, result.error().message));
 }
-
-// Records that a child process has loaded.
-class SharedCount {
- public:
-  SharedCount() {
-    void* const page = ::mmap(nullptr, sizeof(std::atomic<std::uint64_t>), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) throw Failure(kExitIo, "no memory");
-    count_ = new (page) std::atomic<std::uint64_t>(0);
-  }
-  SharedCount(const SharedCount&) = delete;
-  SharedCount& operator=(const SharedCount&) = delete;
-  ~SharedCount() { ::munmap(count_, sizeof *count_); }
-  void add(std::uint64_t n) const { count_->fetch_add(n, std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t count() const { return count_->load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<std::uint64_t>* count_;
-};
 
 template <class K>
 class Subject {
@@ -97,9 +75,9 @@ class Subject {
     try {
       Pool pool = open(round == 0 ? Mode::create : Mode::open);
       auto index = must(pool.index<K>(kName, choice_.name), choice_.name);
-      if (round == 0) in_threads([&](unsigned thread) { load(index, thread); });
+      if (round == 0) in_threads([&](unsigned thread) { load(index, thread, ready); });
       if (pool.sync() != Outcome::done) ::_exit(kExitIo);
-      if (::write(ready, "r", 1) != 1) ::_exit(kExitIo);
+      tell(ready, kReady);
       in_threads([&](unsigned thread) { go_on(index, round, thread); });
     } catch (const std::exception& error) {
       fmt::print(stderr, "everleaf-bench: {}\n", error.what());
@@ -113,12 +91,18 @@ class Subject {
     work(0U);
     for (std::thread& other : others) other.join();
   }
-  void load(Index<K>& index, unsigned thread) const {
+  static constexpr char kFurther = 'f';
+  static constexpr char kReady = 'r';
+  static void tell(int to, char what) {
+    if (::write(to, &what, 1) != 1) ::_exit(kExitIo);
+  }
+  void load(Index<K>& index, unsigned thread, int ready) const {
     KeyCodec<K> codec(plan_.key_bytes);
+    const std::uint64_t tell_every = std::max<std::uint64_t>(1, plan_.records / threads_ / kTold);
     for (std::uint64_t id = thread; id < plan_.records; id += threads_) {
       const std::uint64_t key = keys_.key_of(id);
       if (index.insert(codec(key), value_of(key, 0)) != Outcome::done) ::_exit(kExitIo);
-      if (id % kTellEvery == 0) loaded_.add(kTellEvery);
+      if (thread == 0 && id / threads_ % tell_every == 0) tell(ready, kFurther);
     }
   }
   void go_on(Index<K>& index, unsigned round, unsigned thread) const {
@@ -138,20 +122,20 @@ class Subject {
     constexpr int kPauseMs = 250;
     const bool shown = ::isatty(STDERR_FILENO) == 1;
     pollfd waiting{ready, POLLIN, 0};
-    bool answered = false;
-    while (!Interrupt::asked() && !answered) {
-      const double share =
-          static_cast<double>(loaded_.count()) / static_cast<double>(plan_.records);
+    unsigned told = 0;
+    char said = kFurther;
+    while (!Interrupt::asked() && said == kFurther) {
       if (shown) {
-        fmt::print(stderr, "\r\x1b[K{} {}, {} thread(s), round {}/{}: {}", bar(share, 20),
-                   choice_.name, threads_, round + 1, plan_.repeat,
-                   round == 0 ? "loading" : "opening");
+        fmt::print(stderr, "\r\x1b[K{} {}, {} thread(s), round {}/{}: {}",
+                   bar(static_cast<double>(told) / kTold, 20), choice_.name, threads_, round + 1,
+                   plan_.repeat, round == 0 ? "loading" : "opening");
       }
-      answered = ::poll(&waiting, 1, kPauseMs) == 1;
+      if (::poll(&waiting, 1, kPauseMs) != 1) continue;
+      if (::read(ready, &said, 1) != 1) said = 0;
+      ++told;
     }
     if (shown) fmt::print(stderr, "\r\x1b[K");
-    char byte = 0;
-    return answered && ::read(ready, &byte, 1) == 1;
+    return said == kReady;
   }
 
   void kill_a_writer(unsigned round) const {
@@ -215,7 +199,6 @@ class Subject {
   const unsigned threads_;
   const std::filesystem::path file_;
   const KeySpace keys_;
-  const SharedCount loaded_;
 };
 
 std::string spread(const std::vector<double>& all) {
