@@ -35,6 +35,7 @@ std::map<std::string, std::uint64_t> figures_of(const char* spec, const Ops& ops
     if (op.what == Do::tick) outcome = pool.advance_epoch();
     if (op.what == Do::insert) outcome = index.insert(key, op.value);
     if (op.what == Do::update) outcome = index.update(key, op.value);
+    if (op.what == Do::upsert) outcome = index.upsert(key, op.value);
     if (op.what == Do::remove) outcome = index.remove(key);
     EXPECT_EQ(outcome, Outcome::done) << to_string(op);
   }

@@ -65,6 +65,25 @@ TEST(Lodgetree, Flush) {
   explore(ops);
 }
 
+// B4: pairs of which nobody knows whether they are new keys go to leaves that have them and to
+// others, and are removed before that.
+TEST(Lodgetree, Upserts) {
+  Ops ops;
+  each(ops, Do::insert, 0, 10);
+  each(ops, Do::upsert, 0, 10);
+  each(ops, Do::upsert, 3, 9);
+  EXPECT_EQ(figures(ops).at("leaf_splits"), 0U);
+  for (const std::uint64_t key : {3, 20}) {
+    ops.push_back({Do::upsert, key, 7});
+    ops.push_back({Do::remove, key, 0});
+  }
+  each(ops, Do::upsert, 20, 30);
+  const auto all = figures(ops);
+  EXPECT_GE(all.at("flushes"), 3U);
+  EXPECT_GE(all.at("leaf_splits"), 1U);
+  explore(ops);
+}
+
 // P4, A6: removals, whose slots and key records are used again.
 TEST(Lodgetree, FlushOfRemovals) {
   Ops ops;

@@ -87,6 +87,34 @@ TEST(Lodgetree, CheckNamesWhatIsBehindTheLastLeaf) {
                                                ": in the list behind the last leaf"});
 }
 
+// Upserts of keys that leaves have do not count as more keys: full leaves would split for nothing,
+// and sizes be wrong while the pairs wait in buffers.
+TEST(Lodgetree, UpsertsOfKeysThatAreThere) {
+  const auto run = []<class K>() {
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<K>("i", "lodgetree").value();
+    Map<K> map;
+    for (std::uint64_t n = 0; n < 5000; ++n) map.emplace(Keys<K>::nth(n), n);
+    std::vector<Entry<K>> entries;
+    for (const auto& [key, value] : map) entries.push_back({key, value});
+    ASSERT_EQ(index.bulk_load(entries), Outcome::done);
+    const std::uint64_t leaves = index.stats().leaf_nodes;
+    for (std::uint64_t n = 0; n < 20'000; ++n) {
+      const Owned<K> key = Keys<K>::nth(n * 7919 % 5000);
+      ASSERT_EQ(index.upsert(key, n), Outcome::done);
+      map[key] = n;
+      if (n % 1000 == 0) {
+        ASSERT_EQ(index.size(), map.size());
+      }
+    }
+    EXPECT_EQ(index.stats().leaf_nodes, leaves);
+    EXPECT_EQ(difference<K>(index, map), "");
+    EXPECT_EQ(unsound(pool), "");
+  };
+  run.operator()<std::uint64_t>();
+  run.operator()<Bytes>();
+}
+
 // The log of a full pool could not be emptied once the first record of each chunk waited for a leaf
 // that had to split: from then on all changes of keys in buffers were refused.
 TEST(Lodgetree, AFullPoolTakesUpdatesAndRemovals) {

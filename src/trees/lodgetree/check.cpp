@@ -53,12 +53,22 @@ std::string LodgeTree<Keys>::inspect_pair(const Node& node, unsigned pair) const
   if (node.rank(probe, Aim::at) != node.target(pair)) return "a pair for another leaf";
   const Leaf here = leaf(node.leaf(node.target(pair)));
   const std::size_t slot = search(here, probe);
-  if (node.is_fresh(pair) != (slot == kNoSlot)) return "a pair that is fresh, or not";
+  const bool says_fresh = node.is_fresh(pair);
+  if (node.is_unsure(pair) ? says_fresh : says_fresh != (slot == kNoSlot)) {
+    return "a pair that is fresh, or not";
+  }
   if (slot != kNoSlot && node.key(pair) != pmem::load(&here.slot(slot)->key)) {
     return "a pair with a key record of its own";
   }
   if (!c_.read_only && !log_.is_live(node.ref(pair))) return "a pair without a record";
   return "";
+}
+
+// Under the latch, or without writers.
+template <class Keys>
+bool LodgeTree<Keys>::in_leaf(const Node& node, unsigned pair) const {
+  if (!node.is_unsure(pair)) return !node.is_fresh(pair);
+  return search(leaf(node.leaf(node.target(pair))), probe_of(node.key(pair))) != kNoSlot;
 }
 
 template <class Keys>
@@ -67,10 +77,19 @@ std::size_t LodgeTree<Keys>::keys_in(const Node& node) const {
   for (unsigned i = 0; i < node.leaves(); ++i) keys += node.count(i);
   for (std::uint64_t bits = node.buffer_bits(); bits != 0; bits &= bits - 1) {
     const auto pair = static_cast<unsigned>(std::countr_zero(bits));
-    if (node.is_fresh(pair) && !node.is_removal(pair)) ++keys;
-    if (!node.is_fresh(pair) && node.is_removal(pair)) --keys;
+    const bool there = in_leaf(node, pair);
+    if (!there && !node.is_removal(pair)) ++keys;
+    if (there && node.is_removal(pair)) --keys;
   }
   return keys;
+}
+
+// Leaves are looked at only if most of what is left of them is removed.
+template <class Keys>
+bool LodgeTree<Keys>::has_keys(const Node& node) const {
+  std::size_t in_leaves = 0;
+  for (unsigned i = 0; i < node.leaves(); ++i) in_leaves += node.count(i);
+  return in_leaves > node.buffered() || keys_in(node) != 0;
 }
 
 template <class Keys>
@@ -125,12 +144,16 @@ Stats LodgeTree<Keys>::stats() const {
   std::uint64_t nodes = 0;
   std::uint64_t pairs = 0;
   std::uint64_t free = 0;
-  for_each_node([&](const Node& node, const Owned*) {
+  for_each_node([&](Node& node, const Owned*) {
+    base::LockSet lock;  // pairs that are unsure are looked for in their leaves
+    while (!lock.try_lock(node.latch, node.latch.begin())) {
+    }
     ++nodes;
     stats.leaf_nodes += node.leaves();
     stats.keys += keys_in(node);
     pairs += node.buffered();
     free += options_.slots - node.leaves();
+    lock.release(false);
   });
   const auto size = upper_.size();
   const auto log = log_.figures();

@@ -8,24 +8,34 @@
 namespace everleaf::tree::lodgetree {
 
 template <class Keys>
-Plan LodgeTree<Keys>::plan_of(const Node& node) const {
+template <class Adds>
+Plan LodgeTree<Keys>::plan_of(const Node& node, Adds&& adds) const {
   const unsigned pairs = node.buffered();  // once: it may change meanwhile
   const unsigned first = node.slots() - pairs;
   return plan_flush(
       pairs, options_.t_node, options_.t_split,
-      [&](unsigned pair) { return node.target(first + pair); },
-      [&node](unsigned leaf) { return node.adds(leaf); },
+      [&](unsigned pair) { return node.target(first + pair); }, adds,
       [&node](unsigned leaf) { return node.count(leaf); });
+}
+
+// Under the latch: before a leaf is chosen, what is true of its pairs (B4).
+template <class Keys>
+void LodgeTree<Keys>::settle_pairs(Node& node, unsigned i) const {
+  for (std::uint64_t bits = node.unsure_pairs_of(i); bits != 0; bits &= bits - 1) {
+    const auto pair = static_cast<unsigned>(std::countr_zero(bits));
+    node.settle(pair, search(leaf(node.leaf(i)), probe_of(node.key(pair))) == kNoSlot);
+  }
 }
 
 // A full buffer: the leaves that the operation is going to write arrive while it reads its own. All
 // lines of them: which ones it will be, only the first one could tell. What the plan is made of may
-// change meanwhile.
+// change meanwhile, and pairs that are unsure count as changes: rather a leaf too many.
 template <class Keys>
 void LodgeTree<Keys>::expect_flush(const Place& place) const {
   const Node& node = *place.node;
   if (has_room(node)) return;
-  for (std::uint64_t bits = plan_of(node).leaves; bits != 0; bits &= bits - 1) {
+  const Plan plan = plan_of(node, [&node](unsigned leaf) { return node.adds(leaf); });
+  for (std::uint64_t bits = plan.leaves; bits != 0; bits &= bits - 1) {
     std::byte* const base = node.leaf(static_cast<unsigned>(std::countr_zero(bits)));
     if (!node.latch.unchanged(place.version)) return;
     leaf(base).prefetch_to_write();
@@ -35,7 +45,11 @@ void LodgeTree<Keys>::expect_flush(const Place& place) const {
 // Chooses by leaf count.
 template <class Keys>
 typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::prepare(Node& node, Step& step) {
-  return prepare(node, plan_of(node), step);
+  const auto adds = [&](unsigned leaf) {
+    settle_pairs(node, leaf);
+    return node.adds(leaf);
+  };
+  return prepare(node, plan_of(node, adds), step);
 }
 
 template <class Keys>
@@ -222,6 +236,7 @@ template <class Keys>
 typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::flush_leaf(Node& node, unsigned i,
                                                               unsigned slot) {
   while (node.pairs_of(i) != 0) {
+    settle_pairs(node, i);
     const unsigned adds = node.adds(i);
     const Plan plan{std::uint64_t{1} << i, adds != 0 && node.count(i) + adds > options_.t_split};
     const Attempt is = run_step(node, plan, slot);

@@ -13,7 +13,9 @@
 //       record in the log is live.
 //   B3. `target` of a buffered pair is the leaf that its key belongs to; of an index slot the
 //       number of pairs in the leaf.
-//   B4. A buffered pair is `fresh` if its leaf does not have its key.
+//   B4. A buffered pair is `fresh` if its leaf does not have its key, and `unsure` as long as
+//   nobody
+//       has looked; then its key is of 8 bytes.
 //   B5. Keys of bytes: a pair whose leaf has its key names the leaf's key record; another pair owns
 //       its record.
 #pragma once
@@ -38,9 +40,10 @@ inline constexpr unsigned kMaxNodeSlots = 64;
 // What comes first in a node, so that what a search compares begins with a line.
 template <class Node>
 struct OfWriters {
-  std::atomic<Node*> right{nullptr};         // the next node
-  std::uint64_t sequence = 0;                // the largest order of its range
-  std::atomic<std::uint64_t> fresh_bits{0};  // buffered pairs whose leaf does not have the key
+  std::atomic<Node*> right{nullptr};          // the next node
+  std::uint64_t sequence = 0;                 // the largest order of its range
+  std::atomic<std::uint64_t> fresh_bits{0};   // buffered pairs whose leaf does not have the key
+  std::atomic<std::uint64_t> unsure_bits{0};  // nor those of which nobody knows that
   Heat heat;
 };
 
@@ -58,15 +61,23 @@ class Node : public OfWriters<Node<Keys>> {
     return (bytes + pmem::kLine - 1) / pmem::kLine * pmem::kLine;
   }
   // In a block of bytes_of() bytes.
-  explicit Node(unsigned slots) : slots_(slots) {
+  explicit Node(unsigned slots) : slots_(static_cast<std::uint8_t>(slots)) {
     static_assert(sizeof(Node) == pmem::kLine);
     std::memset(static_cast<void*>(this + 1), 0, bytes_of(slots) - sizeof(Node));
   }
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  base::VersionLock latch;
   std::atomic<bool> dead{false};  // its range passed to a neighbour
+
+ private:
+  std::atomic<std::uint8_t> leaves_{0};
+  std::atomic<std::uint8_t> buffered_{0};
+  const std::uint8_t slots_;
+  std::atomic<std::uint64_t> removals_{0};
+
+ public:
+  base::VersionLock latch;
 
   // --- Shape ---
   [[nodiscard]] unsigned slots() const { return slots_; }
@@ -115,6 +126,14 @@ class Node : public OfWriters<Node<Keys>> {
   [[nodiscard]] bool is_fresh(unsigned slot) const {
     return (this->fresh_bits.load(std::memory_order_relaxed) >> slot & 1) != 0;
   }
+  [[nodiscard]] bool is_unsure(unsigned slot) const {
+    return (this->unsure_bits.load(std::memory_order_relaxed) >> slot & 1) != 0;
+  }
+  // Somebody has looked.
+  void settle(unsigned slot, bool fresh) {
+    set_fresh(slot, fresh);
+    set_bit(this->unsure_bits, slot, false);
+  }
   [[nodiscard]] Ref ref(unsigned slot) const {
     const std::uint8_t* const at = refs() + slot * kRefBytes;
     return at[0] | Ref{at[1]} << 8 | Ref{at[2]} << 16;
@@ -135,7 +154,11 @@ class Node : public OfWriters<Node<Keys>> {
   [[nodiscard]] std::uint64_t pairs_of(unsigned leaf) const {
     return buffer_bits() & equal_bytes(targets(), static_cast<std::uint8_t>(leaf));
   }
-  // How many more pairs the leaf would hold.
+  [[nodiscard]] std::uint64_t unsure_pairs_of(unsigned leaf) const {
+    const std::uint64_t unsure = this->unsure_bits.load(std::memory_order_relaxed);
+    return unsure == 0 ? 0 : unsure & pairs_of(leaf);
+  }
+  // How many more pairs the leaf would hold, at least: of those that are unsure nobody knows.
   [[nodiscard]] unsigned adds(unsigned leaf) const {
     return static_cast<unsigned>(std::popcount(pairs_of(leaf) &
                                                this->fresh_bits.load(std::memory_order_relaxed) &
@@ -155,12 +178,13 @@ class Node : public OfWriters<Node<Keys>> {
     std::uint8_t fingerprint;
     bool removal;
     bool fresh;
+    bool unsure;
     unsigned target;
     Ref ref;
   };
   [[nodiscard]] Pair pair(unsigned slot) const {
-    return {key(slot),      value(slot),  fingerprint(slot), is_removal(slot),
-            is_fresh(slot), target(slot), ref(slot)};
+    return {key(slot),      value(slot),     fingerprint(slot), is_removal(slot),
+            is_fresh(slot), is_unsure(slot), target(slot),      ref(slot)};
   }
   // There is room.
   void put(const Pair& pair) {
@@ -179,14 +203,17 @@ class Node : public OfWriters<Node<Keys>> {
     const unsigned first = buffer_start();
     const std::uint64_t removal = removals_.load(std::memory_order_relaxed);
     const std::uint64_t fresh = this->fresh_bits.load(std::memory_order_relaxed);
+    const std::uint64_t unsure = this->unsure_bits.load(std::memory_order_relaxed);
     std::uint64_t still_removal = 0;
     std::uint64_t still_fresh = 0;
+    std::uint64_t still_unsure = 0;
     unsigned to = slots_;
     for (unsigned slot = slots_; slot-- > first;) {
       if ((bits >> slot & 1) != 0) continue;
       --to;
       still_removal |= (removal >> slot & 1) << to;
       still_fresh |= (fresh >> slot & 1) << to;
+      still_unsure |= (unsure >> slot & 1) << to;
       if (to == slot) continue;
       keys()[to].store(keys()[slot].load(std::memory_order_relaxed), std::memory_order_release);
       values()[to].store(values()[slot].load(std::memory_order_relaxed), std::memory_order_release);
@@ -196,6 +223,7 @@ class Node : public OfWriters<Node<Keys>> {
     }
     removals_.store(still_removal, std::memory_order_release);
     this->fresh_bits.store(still_fresh, std::memory_order_relaxed);
+    this->unsure_bits.store(still_unsure, std::memory_order_relaxed);
     buffered_.store(static_cast<std::uint8_t>(slots_ - to), std::memory_order_release);
   }
 
@@ -325,15 +353,12 @@ class Node : public OfWriters<Node<Keys>> {
     at[2] = static_cast<std::uint8_t>(ref >> 16);
   }
 
-  void set_removal(unsigned slot, bool removal) {
+  void set_removal(unsigned slot, bool removal) { set_bit(removals_, slot, removal); }
+  void set_fresh(unsigned slot, bool fresh) { set_bit(this->fresh_bits, slot, fresh); }
+  static void set_bit(Atomic& bits, unsigned slot, bool to) {
     const std::uint64_t bit = std::uint64_t{1} << slot;
-    const std::uint64_t now = removals_.load(std::memory_order_relaxed) & ~bit;
-    removals_.store(now | (removal ? bit : 0), std::memory_order_release);
-  }
-  void set_fresh(unsigned slot, bool fresh) {
-    const std::uint64_t bit = std::uint64_t{1} << slot;
-    const std::uint64_t now = this->fresh_bits.load(std::memory_order_relaxed) & ~bit;
-    this->fresh_bits.store(now | (fresh ? bit : 0), std::memory_order_relaxed);
+    const std::uint64_t now = bits.load(std::memory_order_relaxed) & ~bit;
+    bits.store(now | (to ? bit : 0), std::memory_order_release);
   }
   void place(unsigned slot, const Pair& pair) {
     keys()[slot].store(pair.key, std::memory_order_release);
@@ -342,6 +367,7 @@ class Node : public OfWriters<Node<Keys>> {
     set_target(slot, pair.target);
     set_removal(slot, pair.removal);
     set_fresh(slot, pair.fresh);
+    set_bit(this->unsure_bits, slot, pair.unsure);
     set_ref(slot, pair.ref);
   }
   void set_index(unsigned i, Fresh separator, std::byte* leaf, std::size_t count) {
@@ -360,11 +386,6 @@ class Node : public OfWriters<Node<Keys>> {
     }
     set_target(to, target(from));
   }
-
-  std::atomic<std::uint8_t> leaves_{0};
-  std::atomic<std::uint8_t> buffered_{0};
-  const unsigned slots_;
-  std::atomic<std::uint64_t> removals_{0};
 };
 
 }  // namespace everleaf::tree::lodgetree

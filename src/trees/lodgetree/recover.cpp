@@ -318,7 +318,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::replay(const Found& found, bo
   }
   const unsigned i = node.rank(probe, Aim::at);
   const bool fresh = search(leaf(node.leaf(i)), probe) == kNoSlot;
-  node.put({found.record.key, found.record.value, probe.fingerprint, found.removal, fresh, i,
+  node.put({found.record.key, found.record.value, probe.fingerprint, found.removal, fresh, false, i,
             found.ref});
   node.sequence = found.record.order;
   return answer(Outcome::done);

@@ -169,8 +169,9 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     bool direct;    // there is no space
     unsigned slot;  // of the thread
     Hit hit;
-    Word word;          // of the key
-    bool late = false;  // its record: Log::is_late()
+    Word word = 0;        // of the key
+    bool unsure = false;  // nobody has looked whether the leaf has the key
+    bool late = false;    // its record: Log::is_late()
   };
   Attempt attempt(Key key, std::uint64_t value, Write what, KeyRecord& record, bool direct);
   Attempt attempt_in_place(Key key, std::uint64_t value, Write what, KeyRecord& record);
@@ -219,7 +220,9 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     std::size_t right_count = 0;
     Fresh separator;
   };
-  [[nodiscard]] Plan plan_of(const Node& node) const;
+  template <class Adds>
+  [[nodiscard]] Plan plan_of(const Node& node, Adds&& adds) const;
+  void settle_pairs(Node& node, unsigned i) const;
   void expect_flush(const Place& place) const;
   [[nodiscard]] Attempt prepare(Node& node, Step& step);
   [[nodiscard]] Attempt prepare(Node& node, Plan plan, Step& step);
@@ -370,7 +373,9 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] std::string inspect_leaf(const Node& node, unsigned i, const Owned* low,
                                          const Owned* high) const;
   [[nodiscard]] std::string inspect_pair(const Node& node, unsigned pair) const;
+  [[nodiscard]] bool in_leaf(const Node& node, unsigned pair) const;
   [[nodiscard]] std::size_t keys_in(const Node& node) const;
+  [[nodiscard]] bool has_keys(const Node& node) const;
 
   const Context c_;
   const Options options_;

@@ -63,16 +63,20 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::attempt(Key key, std::uint64_
                                                            KeyRecord& record, bool direct) {
   const alloc::Grace::Pin pin(grace_);
   if (!pin.ok()) return answer(Outcome::too_many_threads);
-  Op op{Keys::probe(key), value, what == Write::remove, direct, base::thread_slot(), {}, 0};
+  Op op{Keys::probe(key), value, what == Write::remove, direct, base::thread_slot(), {}};
   Place place;
   if (!locate(op.probe, place, true)) return {Next::again};
   Node& node = *place.node;
   std::byte* base = nullptr;
   if (!look_in_node(place, op.probe, op.hit, base)) return {Next::again};
+  // B4: whether the leaf has the key is found out when the pair goes there. A key of bytes is
+  // named by the leaf's record if there is one (B5).
+  op.unsure = what == Write::upsert && !Keys::kRecords && !direct && op.hit.pair == Node::kNoSlot;
+  const bool looks = op.hit.pair == Node::kNoSlot && !op.unsure;
   // Fingerprints are enough for a key that is not there.
-  if (what != Write::insert && op.hit.pair == Node::kNoSlot) leaf(base).prefetch();
+  if (what != Write::insert && looks) leaf(base).prefetch();
   expect_flush(place);
-  if (op.hit.pair == Node::kNoSlot) look_in_leaf(leaf(base), op.probe, op.hit);
+  if (looks) look_in_leaf(leaf(base), op.probe, op.hit);
   if (const Outcome refused = detail::refusal(what, op.hit.found); refused != Outcome::done) {
     return node.latch.unchanged(place.version) ? answer(refused) : Attempt{Next::again};
   }
@@ -126,8 +130,9 @@ Ref LodgeTree<Keys>::append(Node& node, Op& op) {
 
 template <class Keys>
 void LodgeTree<Keys>::put(Node& node, const Op& op, Ref ref) {
-  node.put({op.word, op.value, op.probe.fingerprint, op.removal, op.hit.slot == kNoSlot,
-            op.hit.leaf, ref});
+  const bool fresh = op.hit.slot == kNoSlot && !op.unsure;
+  node.put(
+      {op.word, op.value, op.probe.fingerprint, op.removal, fresh, op.unsure, op.hit.leaf, ref});
 }
 
 // The key is in the buffer: no room is needed.
@@ -150,7 +155,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::tidied(Node& node, const Op& 
   is.late = op.late;
   try {
     if (emptied) unlink_empty(node, op.slot);
-    if (!op.removal || keys_in(node) != 0) return is;
+    if (!op.removal || has_keys(node)) return is;
     const Attempt flushed = flush_node(node, op.slot);
     if (flushed.next == Next::done && flushed.outcome == Outcome::done) {
       unlink_empty(node, op.slot);
