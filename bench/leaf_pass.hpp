@@ -13,7 +13,7 @@ struct LeafPass {
 };
 
 // Follows the list of leaves of a BD+Tree and reads each one's first line, in a process that has
-// the file's pages mapped. The pool is closed by nobody in particular: only its bytes are read.
+// the file's pages mapped. Nobody may have the pool open, but its writer may have been killed.
 // Throws Failure where the list leads out of the file. To be called before any thread is started.
 LeafPass pass_over_leaves(const std::filesystem::path& pool, const std::string& index);
 

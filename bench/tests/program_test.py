@@ -303,83 +303,60 @@ class Program(unittest.TestCase):
             self.assertEqual(rows[0]["latency_every"], every)
             self.assertEqual(rows[0]["latency_samples"] == 100000, every == 1)
 
-    def test_progress_on_a_terminal(self):
+    def interrupted(self, *arguments, when):
+        """What it printed until Ctrl-C, which comes when the bar on its terminal says so."""
         terminal, stderr = pty.openpty()
-        arguments = [PROGRAM, "--index", "wbtree", "--dir", self.dir, "--domain", "process",
-                     "--records", "20000", "--repeat", "1000", "--workload", "find"]
-        with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=stderr) as running:
+        with subprocess.Popen([PROGRAM, *arguments, "--dir", self.dir], stdout=subprocess.PIPE,
+                              stderr=stderr, text=True) as running:
             os.close(stderr)
             shown = b""
-            while not re.search(rb"\[#*-+\] +\d+ %  .*repeat \d+/1000, 1 thread.*: wbtree", shown):
+            while not re.search(when, shown):
                 shown += os.read(terminal, 4096)
             running.send_signal(signal.SIGINT)
-            self.assertEqual(running.wait(), -signal.SIGINT)
+            table = running.communicate()[0]
+            self.assertEqual(running.returncode, -signal.SIGINT)
         os.close(terminal)
+        return table
 
-    def test_an_interrupt_keeps_what_was_measured(self):
-        out = os.path.join(os.path.dirname(self.json), "out")
-        arguments = [PROGRAM, "--index", "wbtree,absl-btree", "--dir", self.dir, "--domain",
-                     "process", "--json", self.json, "--records", "2000", "--ops", "1000",
-                     "--workload", "load,find", "--repeat", "1000"]
-        terminal, stderr = pty.openpty()  # the bar tells when a round is over
-        with open(out, "w", encoding="utf-8") as stdout, \
-                subprocess.Popen(arguments, stdout=stdout, stderr=stderr) as running:
-            os.close(stderr)
-            shown = b""
-            while not re.search(rb"repeat ([2-9]|\d\d+)/1000", shown):
-                shown += os.read(terminal, 4096)
-            running.send_signal(signal.SIGINT)
-            self.assertEqual(running.wait(), -signal.SIGINT)
-        os.close(terminal)
+    def interrupted_result(self):
         with open(self.json, encoding="utf-8") as file:
             result = json.load(file)
         self.assertTrue(result["interrupted"])
+        return result
+
+    def test_progress_on_a_terminal(self):
+        self.interrupted("--index", "wbtree", "--domain", "process", "--records", "20000",
+                         "--repeat", "1000", "--workload", "find",
+                         when=rb"\[#*-+\] +\d+ %  .*repeat \d+/1000, 1 thread.*: wbtree")
+
+    def test_an_interrupt_keeps_what_was_measured(self):
+        table = self.interrupted("--index", "wbtree,absl-btree", "--domain", "process", "--json",
+                                 self.json, "--records", "2000", "--ops", "1000", "--workload",
+                                 "load,find", "--repeat", "1000",
+                                 when=rb"repeat ([2-9]|\d\d+)/1000")
+        result = self.interrupted_result()
         self.assertEqual([(r["index"], r["phase"]) for r in result["rows"]],
                          [(index, phase) for phase in ("load", "find")
                           for index in ("wbtree", "absl-btree")])
         for row in result["rows"]:
             self.assertTrue(1 <= row["repeat"] < 1000)
             self.check_row(row, 2000, 1000)
-        with open(out, encoding="utf-8") as file:
-            table = file.read()
         self.assertIn("interrupted", table)
         self.assertIn("absl-btree", table)
 
     def test_an_interrupt_keeps_recoveries(self):
-        arguments = [PROGRAM, "--recovery", "--index", "wbtree", "--dir", self.dir, "--domain",
-                     "process", "--json", self.json, "--records", "2000", "--repeat", "1000"]
-        terminal, stderr = pty.openpty()
-        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=stderr) as running:
-            os.close(stderr)
-            shown = b""
-            while not re.search(rb"round [3-9]/1000", shown):
-                shown += os.read(terminal, 4096)
-            running.send_signal(signal.SIGINT)
-            table = running.communicate()[0]
-            self.assertEqual(running.returncode, -signal.SIGINT)
-        os.close(terminal)
-        self.assertIn(b"wbtree", table)
-        with open(self.json, encoding="utf-8") as file:
-            result = json.load(file)
-        self.assertTrue(result["interrupted"])
+        table = self.interrupted("--recovery", "--index", "wbtree", "--domain", "process",
+                                 "--json", self.json, "--records", "2000", "--repeat", "1000",
+                                 when=rb"round [3-9]/1000")
+        self.assertIn("wbtree", table)
+        result = self.interrupted_result()
         self.assertTrue(2 <= len(result["recovery"][0]["opened"]) < 1000)
         self.assertEqual(os.listdir(self.dir), [], "pools are left behind")
 
     def test_an_interrupt_ends_a_phase(self):
         # A thousand of these loads would take hours, one takes seconds.
-        arguments = [PROGRAM, "--index", "absl-btree", "--records", "20000000", "--repeat", "1000",
-                     "--workload", "load"]
-        terminal, stderr = pty.openpty()
-        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=stderr,
-                              text=True) as running:
-            os.close(stderr)
-            shown = b""
-            while b"load: absl-btree" not in shown:
-                shown += os.read(terminal, 4096)
-            running.send_signal(signal.SIGINT)
-            table = running.communicate()[0]
-            self.assertEqual(running.returncode, -signal.SIGINT)
-        os.close(terminal)
+        table = self.interrupted("--index", "absl-btree", "--records", "20000000", "--repeat",
+                                 "1000", "--workload", "load", when=b"load: absl-btree")
         self.assertIn("interrupted", table)
 
     def test_every_tree_by_default(self):

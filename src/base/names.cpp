@@ -64,9 +64,8 @@ std::string_view describe(Outcome outcome) noexcept {
     case Outcome::absent:
       return "what was asked for is not there: a key, a cursor's place or an epoch";
     case Outcome::out_of_space:
-      return "out of space: the disk, the file's cap or memory is full; make room, or raise the "
-             "cap "
-             "(max_bytes, --max-bytes)";
+      return "out of space: the disk, the file's cap or memory is full; make room, or "
+             "raise the cap (max_bytes, --max-bytes)";
     case Outcome::key_too_long:
       return "the key is longer than 65,536 bytes: take a shorter one, a hash perhaps";
     case Outcome::read_only:
