@@ -40,12 +40,12 @@ std::size_t chunks_for(std::size_t bytes) {
   return (bytes + kChunkBytes - 1) / kChunkBytes;
 }
 
-std::uint32_t blocks_of(std::size_t size_class) {
+std::uint32_t blocks_of_class(std::size_t size_class) {
   return static_cast<std::uint32_t>(kChunkBytes / kClasses[size_class]);
 }
 
 std::size_t bit_words(std::size_t size_class) {
-  return (blocks_of(size_class) + 63) / 64;
+  return (blocks_of_class(size_class) + 63) / 64;
 }
 
 }  // namespace
@@ -129,14 +129,14 @@ void Space::format(std::size_t chunk, std::uint8_t size_class) {
   c.size_class = size_class;
   c.used = 0;
   // Bits that are no blocks are taken.
-  if (const std::uint32_t rest = blocks_of(size_class) % 64; rest != 0) {
+  if (const std::uint32_t rest = blocks_of_class(size_class) % 64; rest != 0) {
     c.bits[words - 1] = ~std::uint64_t{0} << rest;
   }
 }
 
 void Space::list(std::size_t chunk) {
   Chunk& c = chunks_[chunk];
-  if (c.listed || c.used == blocks_of(c.size_class)) return;
+  if (c.listed || c.used == blocks_of_class(c.size_class)) return;
   partial_[c.size_class].push_back(static_cast<std::uint32_t>(chunk));
   c.listed = true;
 }
@@ -175,7 +175,8 @@ bool Space::claim(Offset at, std::size_t bytes) {
   if (!find(at, found)) return false;
   Chunk& c = chunks_[found.chunk];
   const std::size_t block = found.offset / kClasses[size_class];
-  if (found.offset % kClasses[size_class] != 0 || block >= blocks_of(size_class)) return false;
+  if (found.offset % kClasses[size_class] != 0 || block >= blocks_of_class(size_class))
+    return false;
   if (c.size_class == kFree) format(found.chunk, static_cast<std::uint8_t>(size_class));
   if (c.size_class != size_class) return false;
   const std::uint64_t bit = std::uint64_t{1} << block % 64;
@@ -187,12 +188,28 @@ bool Space::claim(Offset at, std::size_t bytes) {
   return true;
 }
 
-Space::Place Space::place_of(Offset at, std::size_t bytes) const {
-  const std::size_t size_class = class_of(bytes);
+bool Space::claim_all(std::size_t chunk, std::size_t bytes, std::uint64_t blocks) {
+  const base::MutexGuard guard(mutex_);
+  Chunk& c = chunks_[chunk];
+  if (c.size_class != kFree) return false;
+  format(chunk, static_cast<std::uint8_t>(class_of(bytes)));
+  c.bits[0] |= blocks;
+  c.used = static_cast<std::uint32_t>(std::popcount(blocks));
+  in_use_ += c.used;
+  list(chunk);
+  return true;
+}
+
+std::size_t Space::blocks_of(std::size_t bytes) {
+  return blocks_of_class(class_of(bytes));
+}
+
+bool Space::place_of(Offset at, std::size_t bytes, Place& place) const {
   Found found{};
-  if (!find(at, found)) return {};
-  return {found.chunk, found.offset / kClasses[size_class], chunks_[found.chunk].at,
-          blocks_of(size_class)};
+  if (!find(at, found)) return false;
+  const auto shift = static_cast<unsigned>(std::countr_zero(bytes));
+  place = {found.chunk, found.offset >> shift};
+  return place.block << shift == found.offset && place.block < kChunkBytes >> shift;
 }
 
 bool Space::in_use(Offset at, std::size_t bytes) const {
@@ -210,7 +227,7 @@ bool Space::in_use(Offset at, std::size_t bytes) const {
 // Of a chunk that has a class: whether a block begins there and is in use.
 bool Space::block_in_use(const Chunk& c, std::size_t offset) {
   const std::size_t block = offset / kClasses[c.size_class];
-  return offset % kClasses[c.size_class] == 0 && block < blocks_of(c.size_class) &&
+  return offset % kClasses[c.size_class] == 0 && block < blocks_of_class(c.size_class) &&
          (c.bits[block / 64] >> block % 64 & 1) != 0;
 }
 
@@ -299,7 +316,7 @@ std::size_t Space::take_chunks(std::size_t n) {
 
 // 0: none.
 Offset Space::first_free(const Chunk& c) const {
-  if (c.used == blocks_of(c.size_class)) return 0;
+  if (c.used == blocks_of_class(c.size_class)) return 0;
   std::size_t word = 0;
   while (c.bits[word] == ~std::uint64_t{0}) ++word;
   const auto bit = static_cast<std::size_t>(std::countr_one(c.bits[word]));
@@ -316,7 +333,7 @@ Offset Space::reserve(std::size_t bytes, Offset* next) {
   }
   auto& partial = partial_[size_class];
   // Claims may have filled them.
-  while (!partial.empty() && chunks_[partial.back()].used == blocks_of(size_class)) {
+  while (!partial.empty() && chunks_[partial.back()].used == blocks_of_class(size_class)) {
     chunks_[partial.back()].listed = false;
     partial.pop_back();
   }
@@ -337,7 +354,7 @@ Offset Space::reserve(std::size_t bytes, Offset* next) {
   const std::size_t block = (at - c.at) / kClasses[size_class];
   c.bits[block / 64] |= std::uint64_t{1} << block % 64;
   ++in_use_;
-  if (++c.used == blocks_of(size_class)) {
+  if (++c.used == blocks_of_class(size_class)) {
     partial.pop_back();
     c.listed = false;
   }

@@ -1,7 +1,7 @@
 // Memory without durable state of its own, for structures on epochs (README.md, "Space").
 //
-// Thread safety: all methods from any thread, but for open() and load(); claim(), place_of() and
-// chunks() are for threads that open the structure.
+// Thread safety: all methods from any thread, but for open() and load(); claim(), claim_all(),
+// place_of(), chunks() and chunk_at() are for threads that open the structure.
 // Invariants
 //   S1. A block is handed out at most once until free().
 //   S2. Extents are durable and owned by the structure before anything of them is handed out.
@@ -53,16 +53,18 @@ class Space {
   // or in use already.
   [[nodiscard]] bool claim(pmem::Offset at, std::size_t bytes);
 
-  // Of a block of that size, of which a chunk has several, that is in use: its chunk, and where
-  // others of the chunk can be.
+  // Of blocks of a power of two of which a chunk has several, at most 64: where they can be.
   struct Place {
-    std::size_t chunk;  // below chunks()
-    std::size_t block;  // below blocks
-    pmem::Offset first;
-    std::size_t blocks;
+    std::size_t chunk = 0;  // below chunks()
+    std::size_t block = 0;  // below blocks_of(bytes): at chunk_at(chunk) + block * bytes
   };
-  [[nodiscard]] Place place_of(pmem::Offset at, std::size_t bytes) const;
+  // False: none can be there.
+  [[nodiscard]] bool place_of(pmem::Offset at, std::size_t bytes, Place& place) const;
   [[nodiscard]] std::size_t chunks() const { return chunks_.size(); }
+  [[nodiscard]] pmem::Offset chunk_at(std::size_t chunk) const { return chunks_[chunk].at; }
+  [[nodiscard]] static std::size_t blocks_of(std::size_t bytes);
+  // claim() of blocks of a chunk of which none was claimed yet, a bit each. False: some were.
+  [[nodiscard]] bool claim_all(std::size_t chunk, std::size_t bytes, std::uint64_t blocks);
 
   // What is in use but for `known`, for load() after a later open(): of each chunk its offset and
   // class in one word, then its bits. May throw bad_alloc.

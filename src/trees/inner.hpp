@@ -246,6 +246,13 @@ class Inner {
   static void replace_child(Node& node, unsigned position, std::uint64_t leaf) {
     set_child(node, position, leaf);
   }
+  // A separator and the child behind it; neither codes nor count.
+  static void set_behind(Node& node, unsigned position, Fresh separator, std::uint64_t child) {
+    prefixes(node)[position].store(separator.prefix, std::memory_order_release);
+    if constexpr (Keys::kRecords)
+      wholes(node)[position].store(separator.whole.release(), std::memory_order_release);
+    set_child(node, position + 1, child);
+  }
   // Room for one more: the caller looked.
   static void insert_after(Node& node, unsigned position, Fresh separator, std::uint64_t child) {
     const unsigned n = node.count.load(std::memory_order_relaxed);
@@ -253,10 +260,7 @@ class Inner {
       move(node, i - 1, node, i);
       set_child(node, i + 1, child_at(node, i));
     }
-    prefixes(node)[position].store(separator.prefix, std::memory_order_release);
-    if constexpr (Keys::kRecords)
-      wholes(node)[position].store(separator.whole.release(), std::memory_order_release);
-    set_child(node, position + 1, child);
+    set_behind(node, position, std::move(separator), child);
     node.codes.insert(position, n + 1, prefix_of(node));
     node.count.store(n + 1, std::memory_order_release);
   }
@@ -398,9 +402,12 @@ class Inner {
         above.push_back({std::move(children[i].separator), 0});
         node = make_node(level).release();
         set_child(*node, 0, children[i++].child);
-        for (unsigned k = 0; k < kFill && i < children.size(); ++k, ++i) {
-          insert_after(*node, k, std::move(children[i].separator), children[i].child);
+        unsigned separators = 0;
+        for (; separators < kFill && i < children.size(); ++separators, ++i) {
+          set_behind(*node, separators, std::move(children[i].separator), children[i].child);
         }
+        node->codes.rebuild(separators, prefix_of(*node));
+        node->count.store(separators, std::memory_order_release);
         above.back().child = reinterpret_cast<std::uint64_t>(node);
       }
       if (above.size() == 1) {

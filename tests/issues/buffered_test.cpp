@@ -261,6 +261,44 @@ TEST(Buffered, NobodyWaitsForTheClockThatHeHolds) {
   EXPECT_EQ(pool.wait_durable(pool.epochs().now), Outcome::done);
 }
 
+// All leaves of a large tree are looked at before the list is followed: what their words say must
+// be what they are rolled back to, of leaves that changed, split and emptied since.
+TEST(Buffered, LongListsAreRolledBack) {
+  const auto run = []<class K>() {
+    const Scratch scratch;
+    Map<K> map;
+    {
+      Pool pool = Pool::open(scratch / "pool", by_hand()).value();
+      auto index = pool.index<K>("index", "bdtree:node=512").value();
+      for (std::uint64_t n = 0; n < 60'000; ++n) {
+        const Owned<K> key = Keys<K>::nth(n * 7919 % 1'000'003);
+        ASSERT_EQ(index.insert(key, n), Outcome::done);
+        map.emplace(key, n);
+      }
+      ASSERT_EQ(pool.sync(), Outcome::done);
+      ASSERT_GT(index.stats().leaf_nodes, 2000U);
+      for (std::uint64_t n = 0; n < 30'000; ++n) {
+        const Owned<K> old = Keys<K>::nth(n * 7919 % 1'000'003);
+        const Outcome changed = n < 5000 ? index.remove(old) : index.update(old, 1);
+        ASSERT_EQ(changed, Outcome::done);
+        ASSERT_EQ(index.upsert(Keys<K>::nth(2'000'000 + n / 3), n), Outcome::done);
+      }
+      PoolAccess::state(pool).abandon();
+    }
+    PoolOptions reader = by_hand();
+    reader.mode = Mode::read_only;
+    for (const PoolOptions& options : {reader, by_hand(), by_hand()}) {
+      Pool pool = Pool::open(scratch / "pool", options).value();
+      auto index = pool.index<K>("index").value();
+      EXPECT_EQ(difference<K>(index, map), "");
+      EXPECT_EQ(unsound(pool), "");
+      PoolAccess::state(pool).abandon();
+    }
+  };
+  run.operator()<std::uint64_t>();
+  run.operator()<Bytes>();
+}
+
 // A long list is claimed when its end is known: until then its own marks have to tell that it goes
 // in a circle, or into the midst of a leaf. And the second metadata line of a leaf was believed
 // whatever it held.

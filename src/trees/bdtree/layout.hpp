@@ -122,4 +122,9 @@ static_assert(kTagShift >= 30);
          static_cast<std::int64_t>((w >> kTagShift << kTagShift) - (e << kTagShift)) > 0;
 }
 
+// Whether the word has to be made young (D10).
+[[nodiscard]] constexpr bool is_old(Word w, Epoch base) {
+  return present(w) && !after(w, base - base::kOldTag);
+}
+
 }  // namespace everleaf::tree::bdtree

@@ -1,6 +1,8 @@
 // D9: what a crash left, rolled back to the end of the durable epoch (again if it is met by another
 // crash, A12, A13), and the inner nodes.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <span>
 
 #include "base/parallel.hpp"
@@ -48,108 +50,139 @@ std::uint64_t BdTree<Keys>::roll_back(const Leaf& leaf, Epoch durable) {
 
 // Of the live entries, whose records become ours. False: a record is impossible.
 template <class Keys>
-bool BdTree<Keys>::key_range(const Leaf& leaf, Owned& least, Owned& largest, std::size_t& live) {
+bool BdTree<Keys>::key_range(const Leaf& leaf, Content& content) {
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
     if ((leaf.newest(cell) & kBitmap & ~options_.shape.slot_bits()) != 0) return false;
   }
-  if constexpr (Keys::kRecords) {
-    bool sound = true;
-    std::optional<Key> low;
-    std::optional<Key> high;
-    leaf.for_each([&](std::size_t slot) {
-      const Word word = pmem::load(&leaf.slot(slot)->key);
-      if (!sound || !keys_.readable(word)) {
-        sound = false;
-        return;
-      }
-      const Key key = keys_.key_of(word);
-      sound = space_.claim(Keys::record_of(word), Keys::record_bytes(key));
-      if (!low || key < *low) low = key;
-      if (!high || *high < key) high = key;
-      ++live;
-    });
-    if (low) least = Keys::own(*low);
-    if (high) largest = Keys::own(*high);
-    return sound;
-  } else {
-    least = ~Word{0};
-    largest = 0;
-    leaf.for_each([&](std::size_t slot) {
-      const Word key = pmem::load(&leaf.slot(slot)->key);
-      least = std::min(least, key);
-      largest = std::max(largest, key);
-      ++live;
-    });
-    return true;
-  }
+  bool sound = true;
+  std::optional<Key> low;
+  std::optional<Key> high;
+  leaf.for_each([&](std::size_t slot) {
+    const Word word = pmem::load(&leaf.slot(slot)->key);
+    if (!sound || !keys_.readable(word)) {
+      sound = false;
+      return;
+    }
+    const Key key = keys_.key_of(word);
+    sound = space_.claim(Keys::record_of(word), Keys::record_bytes(key));
+    if (!low || key < *low) low = key;
+    if (!high || *high < key) high = key;
+  });
+  if (low) content.least = Keys::own(*low);
+  if (high) content.largest = Keys::own(*high);
+  content.live = low.has_value();
+  return sound;
 }
 
 // --- The list
 
-// What the list needs to know of a leaf, as it will be rolled back: the number of the leaf that
-// follows, and these.
-constexpr Word kGone = Word{1} << 32;      // retired: what follows is the replacement
-constexpr Word kNameless = Word{1} << 33;  // of no durable epoch
-constexpr Word kOfTheFuture = Word{1} << 34;
-constexpr Word kTaken = Word{1} << 35;  // somebody came from there
+// What recovery needs to know of a leaf, as it will be rolled back: the number of the leaf that
+// follows (the leaf's own, in the survey that of its place), and these.
+constexpr Word kNumber = (Word{1} << 40) - 1;
+constexpr Word kEnd = kNumber;
+constexpr Word kNowhere = kNumber - 1;
+constexpr Word kGone = Word{1} << 40;      // retired: what follows is the replacement
+constexpr Word kNameless = Word{1} << 41;  // of no durable epoch
+constexpr Word kOfTheFuture = Word{1} << 42;
+constexpr Word kTaken = Word{1} << 43;  // somebody came from there
+constexpr Word kStale = Word{1} << 44;  // has words that go or are made young
+// Of 8-byte keys:
+constexpr Word kLive = Word{1} << 45;
+constexpr Word kUnsound = Word{1} << 46;  // live slots that are not there
 
 template <class Keys>
-Word BdTree<Keys>::step_from(const Leaf& leaf, Epoch durable) const {
+Word BdTree<Keys>::look_at(const Leaf& leaf, Epoch durable, Range& range) const {
   bool retired = false;
-  bool nameless = false;
+  Word flags = 0;
+  std::array<Word, kMaxCells> live{};
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
     Word newest = 0;
     for (const Word& word : leaf.line(cell)->w) {
       const Word w = pmem::load(&word);
-      if (!after(w, durable) && newer(w, newest)) newest = w;
+      if (after(w, durable)) {
+        flags |= kStale | (after(w, c_.epochs->now()) ? kOfTheFuture : 0);
+        continue;
+      }
+      if (is_old(w, durable)) flags |= kStale;
+      if (newer(w, newest)) newest = w;
     }
-    nameless = nameless || !present(newest);
+    if (!present(newest)) flags |= kNameless;
     retired = retired || (cell == 0 && (newest & kRetired) != 0);
+    live[cell] = newest & kBitmap;
   }
   const Word links = leaf.links();
-  return (retired ? Leaf::replacement_of(links) : Leaf::next_of(links)) / kLeafAlign |
-         (retired ? kGone : 0) | (nameless ? kNameless : 0) |
-         (of_the_future(leaf) ? kOfTheFuture : 0);
+  if (retired) return Leaf::replacement_of(links) / kLeafAlign | flags | kGone;
+  if constexpr (!Keys::kRecords) flags |= look_at_keys(leaf, live, range);
+  return Leaf::next_of(links) / kLeafAlign | flags;
 }
 
-// The list jumps through memory, a miss after the other. Whoever comes to one leaf of a chunk reads
-// the steps from all places in it where leaves can be, leaves or not: misses that do not wait for
-// each other, and most of them are needed. Blocks are claimed chunk by chunk in the end, likewise.
 template <class Keys>
-class BdTree<Keys>::Steps {
+Word BdTree<Keys>::look_at_keys(const Leaf& leaf, const std::array<Word, kMaxCells>& live,
+                                Range& range) const {
+  Word all = 0;
+  range = {~Word{0}, 0};
+  for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
+    all |= live[cell];
+    for (Word bits = live[cell] & options_.shape.slot_bits(); bits != 0; bits &= bits - 1) {
+      const auto slot = cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits));
+      const Word key = pmem::load(&leaf.slot(slot)->key);
+      range.least = std::min(range.least, key);
+      range.largest = std::max(range.largest, key);
+    }
+  }
+  return (all != 0 ? kLive : 0) | ((all & ~options_.shape.slot_bits()) != 0 ? kUnsound : 0);
+}
+
+// The list jumps through memory, a miss after the other; so of a large tree all places where leaves
+// can be are looked at in their order, leaves or not, by several threads, and the list is
+// followed from what they saw: most places are leaves.
+template <class Keys>
+class BdTree<Keys>::Survey {
  public:
-  Steps(BdTree& tree, Epoch durable) : tree_(tree), durable_(durable) {
-    if (tree.space_.chunks() >= kManyChunks) chunks_.resize(tree.space_.chunks());
+  Survey(BdTree& tree, Epoch durable)
+      : tree_(tree),
+        durable_(durable),
+        blocks_(epoch::Space::blocks_of(tree.options_.shape.bytes)),
+        all_(tree.space_.chunks() >= kManyChunks),
+        steps_(tree.space_.chunks() << shift_),
+        ranges_(Keys::kRecords ? 0 : steps_.size()) {
+    if (!all_) return;
+    base::in_parallel(tree.space_.chunks(), kManyChunks, [this](std::size_t at, std::size_t end) {
+      for (; at < end; ++at) {
+        for (std::size_t block = 0; block < blocks_; ++block) look(at << shift_ | block);
+      }
+    });
   }
-  // None: there is no leaf, or it was asked before: a circle.
-  [[nodiscard]] std::optional<Word> from(Offset at) {
-    const std::size_t bytes = tree_.options_.shape.bytes;
-    if (chunks_.empty()) {
-      if (!tree_.space_.claim(at, bytes)) return std::nullopt;
-      return tree_.step_from(tree_.leaf(at), durable_);
-    }
-    const auto place = tree_.space_.place_of(at, bytes);
-    if (place.block >= place.blocks || place.first + place.block * bytes != at) {
-      return std::nullopt;
-    }
-    Chunk& chunk = chunks_[place.chunk];
-    if (chunk.steps == nullptr) {
-      chunk = {place.first, place.blocks, std::make_unique<Word[]>(place.blocks)};
-      for (std::size_t i = 0; i < place.blocks; ++i)
-        chunk.steps[i] = tree_.step_from(tree_.leaf(place.first + i * bytes), durable_);
-    }
-    Word& step = chunk.steps[place.block];
-    if ((step & kTaken) != 0) return std::nullopt;
-    step |= kTaken;
-    return step;
+  // Of the place of a leaf; kEnd for 0.
+  [[nodiscard]] Word number_of(Offset at) const {
+    if (at == 0) return kEnd;
+    epoch::Space::Place place;
+    if (!tree_.space_.place_of(at, tree_.options_.shape.bytes, place)) return kNowhere;
+    return place.chunk << shift_ | place.block;
   }
+  [[nodiscard]] Offset at(std::size_t number) const {
+    const std::size_t block = number & ((std::size_t{1} << shift_) - 1);
+    return tree_.space_.chunk_at(number >> shift_) + block * tree_.options_.shape.bytes;
+  }
+  // What recovery needs to know, with the number of the leaf that follows. None: there is no leaf,
+  // or it was asked before: a circle.
+  [[nodiscard]] std::optional<Word> come_to(Word number) {
+    if (number == kNowhere || (steps_[number] & kTaken) != 0) return std::nullopt;
+    if (!all_) look(number);
+    return steps_[number] |= kTaken;
+  }
+  [[nodiscard]] std::size_t most() const { return all_ ? steps_.size() : 0; }
+  [[nodiscard]] Word step(std::size_t number) const { return steps_[number]; }
+  [[nodiscard]] const Range& range(std::size_t number) const { return ranges_[number]; }
   // Of all leaves that were asked. False: a block is somebody else's.
   [[nodiscard]] bool claim() {
-    const std::size_t bytes = tree_.options_.shape.bytes;
-    for (const Chunk& chunk : chunks_) {
-      for (std::size_t i = 0; chunk.steps != nullptr && i < chunk.blocks; ++i) {
-        const bool taken = (chunk.steps[i] & kTaken) != 0;
-        if (taken && !tree_.space_.claim(chunk.first + i * bytes, bytes)) return false;
+    for (std::size_t chunk = 0; chunk < tree_.space_.chunks(); ++chunk) {
+      std::uint64_t taken = 0;
+      for (std::size_t i = 0; i < blocks_; ++i) {
+        taken |= std::uint64_t{(steps_[chunk << shift_ | i] & kTaken) != 0} << i;
+      }
+      if (taken != 0 && !tree_.space_.claim_all(chunk, tree_.options_.shape.bytes, taken)) {
+        return false;
       }
     }
     return true;
@@ -157,51 +190,71 @@ class BdTree<Keys>::Steps {
 
  private:
   static constexpr std::size_t kManyChunks = 64;  // fewer are in a cache
-  struct Chunk {
-    Offset first = 0;
-    std::size_t blocks = 0;
-    std::unique_ptr<Word[]> steps;
-  };
+  static_assert(epoch::kChunkBytes / kLeafAlign < 64);
+  void look(std::size_t number) {
+    constexpr std::size_t kAhead = 2;
+    const Offset here = at(number);
+    // Somewhere else at a chunk's end, or nowhere: it only costs time.
+    if (all_) tree_.leaf(here + kAhead * tree_.options_.shape.bytes).prefetch();
+    Range none;
+    Range& range = ranges_.empty() ? none : ranges_[number];
+    const Word step = tree_.look_at(tree_.leaf(here), durable_, range);
+    steps_[number] = (step & ~kNumber) | number_of((step & kNumber) * kLeafAlign);
+  }
+
   BdTree& tree_;
   const Epoch durable_;
-  std::vector<Chunk> chunks_;
+  const std::size_t blocks_;  // of a chunk
+  // A number is that of the chunk, and below it, in so many bits, that of the block.
+  const unsigned shift_ = static_cast<unsigned>(std::bit_width(blocks_));
+  const bool all_;
+  std::vector<Word> steps_;
+  std::vector<Range> ranges_;  // of 8-byte keys
 };
 
 // The leaf list from its head on, retired leaves included.
 template <class Keys>
-Result<void> BdTree<Keys>::follow_list(Epoch durable, std::vector<Listed>& list) {
-  Steps steps(*this, durable);
-  for (Offset at = Leaf::next_of(leaf(head()).links()); at != 0;) {
-    const auto step = possible(at) ? steps.from(at) : std::nullopt;
-    if (!step) return corrupt("the leaf list leads to no leaf", at);
+Result<void> BdTree<Keys>::follow_list(Survey& survey, std::vector<Listed>& list) {
+  Offset before = head();
+  for (Word number = survey.number_of(Leaf::next_of(leaf(before).links())); number != kEnd;) {
+    const auto step = survey.come_to(number);
+    if (!step) return corrupt("the leaf list leads to no leaf", before);
+    const Offset at = survey.at(number);
     if ((*step & kOfTheFuture) != 0) return corrupt("a leaf of an epoch that has not begun", at);
     if ((*step & kNameless) != 0) return corrupt("a leaf without a durable epoch", at);
-    list.push_back({at, (*step & kGone) != 0});
-    at = (*step & 0xFFFFFFFF) * kLeafAlign;
+    list.push_back({at, number | (*step & (kGone | kStale))});
+    before = at;
+    number = *step & kNumber;
   }
   if (list.empty()) return corrupt("the leaf list is empty", head());
-  if (!steps.claim()) return corrupt("the leaf list leads to no leaf", head());
+  if (!survey.claim()) return corrupt("the leaf list leads to no leaf", head());
   return {};
 }
 
-// Rolls leaves back and learns their keys. False: a write-back failed.
+// Rolls leaves back; of bytes keys it learns them. False: a write-back failed.
 template <class Keys>
 bool BdTree<Keys>::restore(std::span<const Listed> list, Epoch durable,
                            std::span<Content> contents) {
-  constexpr std::size_t kAhead = 4;
+  constexpr std::size_t kAhead = Keys::kRecords ? 4 : 16;
   bool wrote = false;
   std::uint64_t words = 0;
   for (std::size_t i = 0; i < list.size(); ++i) {
-    if (i + kAhead < list.size()) leaf(list[i + kAhead].leaf).prefetch();
+    if (i + kAhead < list.size()) {
+      const Listed& ahead = list[i + kAhead];
+      if (Keys::kRecords) leaf(ahead.leaf).prefetch();
+      if (!Keys::kRecords && (ahead.seen & kStale) != 0) leaf(ahead.leaf).prefetch_lines();
+    }
     const Leaf here = leaf(list[i].leaf);
-    const std::uint64_t here_back = roll_back(here, durable);
-    words += here_back;
-    wrote = wrote || here_back != 0;
-    if (!c_.read_only) wrote = restamp_alone(here, durable) || wrote;
-    Content& content = contents[i];
-    content.live = 0;
-    content.sound =
-        list[i].retired || key_range(here, content.least, content.largest, content.live);
+    if ((list[i].seen & kStale) != 0) {
+      const std::uint64_t here_back = roll_back(here, durable);
+      words += here_back;
+      wrote = wrote || here_back != 0;
+      if (!c_.read_only) wrote = restamp_alone(here, durable) || wrote;
+    }
+    if constexpr (Keys::kRecords) {
+      contents[i] = {};
+      contents[i].sound = (list[i].seen & kGone) != 0 || key_range(here, contents[i]);
+    }
   }
   rolled_back_.fetch_add(words, std::memory_order_relaxed);
   // P5: durable before epoch numbers that were rolled back are used again
@@ -213,50 +266,69 @@ bool BdTree<Keys>::restore(std::span<const Listed> list, Epoch durable,
 template <class Keys>
 Result<void> BdTree<Keys>::walk(Children& children) {
   const Epoch durable = c_.epochs->durable();
+  Survey survey(*this, durable);
   std::vector<Listed> list;
-  if (auto followed = follow_list(durable, list); !followed) return followed;
+  list.reserve(survey.most());
+  if (auto followed = follow_list(survey, list); !followed) return followed;
+  children.reserve(list.size());
   std::vector<Offset> waiting;  // retired leaves that are in the list still
   Owned left{};                 // nothing further right is at or below it
   bool has_left = false;
-  std::vector<Content> contents(std::min(list.size(), kBatch));
+  std::vector<Content> contents(Keys::kRecords ? std::min(list.size(), kBatch) : 0);
   for (std::size_t begin = 0; begin < list.size(); begin += kBatch) {
     const auto batch = std::span(list).subspan(begin, std::min(list.size() - begin, kBatch));
     std::atomic<bool> failed{false};
     const std::size_t workers =
         base::in_parallel(batch.size(), kFewLeaves, [&](std::size_t first, std::size_t end) {
-          if (!restore(batch.subspan(first, end - first), durable,
-                       std::span(contents).subspan(first, end - first)))
+          const std::span<Content> some = Keys::kRecords
+                                              ? std::span(contents).subspan(first, end - first)
+                                              : std::span(contents);
+          if (!restore(batch.subspan(first, end - first), durable, some))
             failed.store(true, std::memory_order_relaxed);  // joined before it is read
         });
     workers_ = std::max(workers_, workers);
     if (failed.load(std::memory_order_relaxed))
       return std::unexpected(Error{Code::io, "a write-back failed during recovery"});
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      const auto [at, retired] = batch[i];
-      Content& content = contents[i];
-      if (retired) {
+      const Offset at = batch[i].leaf;
+      if ((batch[i].seen & kGone) != 0) {
         waiting.push_back(at);
         continue;
       }
+      Content content = Keys::kRecords ? std::move(contents[i]) : seen(survey, batch[i]);
       if (!content.sound) return corrupt("an impossible key in a leaf", at);
-      const bool live = content.live != 0;
-      if (live && has_left && !(left < content.least)) return corrupt("a leaf out of order", at);
+      if (content.live && has_left && !(left < content.least)) {
+        return corrupt("a leaf out of order", at);
+      }
       const bool first = children.empty();
       // An empty leaf gets the room between its neighbours.
-      Owned separator = first   ? Owned{}
-                        : !live ? Keys::own(Keys::successor(left))
-                                : Keys::own(Keys::separator(left, Key(content.least)));
+      Owned separator = first           ? Owned{}
+                        : !content.live ? Keys::own(Keys::successor(left))
+                                        : Keys::own(Keys::separator(left, Key(content.least)));
       children.push_back({first ? typename Nodes::Fresh{} : Nodes::fresh(separator), at});
       for (const Offset gone : waiting) retired_later(gone, durable, left);
       waiting.clear();
-      if (live) left = std::move(content.largest);
-      if (!live && !first) left = std::move(separator);
-      has_left = has_left || live || !first;
+      if (content.live) left = std::move(content.largest);
+      if (!content.live && !first) left = std::move(separator);
+      has_left = has_left || content.live || !first;
     }
   }
   if (children.empty()) return corrupt("the leaf list is empty", head());
   for (const Offset gone : waiting) retired_later(gone, durable, left);
   return {};
+}
+
+// Of 8-byte keys.
+template <class Keys>
+typename BdTree<Keys>::Content BdTree<Keys>::seen(const Survey& survey, const Listed& listed) {
+  Content content;
+  if constexpr (!Keys::kRecords) {
+    const Word number = listed.seen & kNumber;
+    const Word step = survey.step(number);
+    content = {survey.range(number).least, survey.range(number).largest, (step & kLive) != 0,
+               (step & kUnsound) == 0};
+  }
+  return content;
 }
 
 template <class Keys>

@@ -13,10 +13,6 @@ constexpr std::uint64_t kOldest = base::kOldTag + 2 * base::kTagRound;
 static_assert(kOldest < std::uint64_t{1} << (base::kTagBits - 1));
 static_assert(base::kTagBits < 34 || base::kTagRound * base::kTagLeaves >= std::uint64_t{1} << 32);
 
-constexpr bool is_old(Word w, Epoch base) {
-  return present(w) && !after(w, base - base::kOldTag);
-}
-
 }  // namespace
 
 template <class Keys>

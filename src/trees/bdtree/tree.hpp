@@ -209,23 +209,30 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   // --- recover.cpp and check.cpp ---
   [[nodiscard]] Result<void> walk(Children& children);
   [[nodiscard]] bool of_the_future(const Leaf& leaf) const;
-  [[nodiscard]] Word step_from(const Leaf& leaf, Epoch durable) const;
-  class Steps;
+  struct Range {
+    Word least = 0;
+    Word largest = 0;
+  };
+  [[nodiscard]] Word look_at(const Leaf& leaf, Epoch durable, Range& range) const;
+  [[nodiscard]] Word look_at_keys(const Leaf& leaf, const std::array<Word, kMaxCells>& live,
+                                  Range& range) const;
+  class Survey;
   struct Listed {
     Offset leaf;
-    bool retired;
+    Word seen;  // its number in the survey, whether it is gone and whether it is stale
   };
-  [[nodiscard]] Result<void> follow_list(Epoch durable, std::vector<Listed>& list);
+  [[nodiscard]] Result<void> follow_list(Survey& survey, std::vector<Listed>& list);
   struct Content {
     Owned least{};
     Owned largest{};
-    std::size_t live = 0;
+    bool live = false;
     bool sound = false;
   };
+  [[nodiscard]] static Content seen(const Survey& survey, const Listed& listed);
   [[nodiscard]] bool restore(std::span<const Listed> list, Epoch durable,
                              std::span<Content> contents);
   std::uint64_t roll_back(const Leaf& leaf, Epoch durable);
-  [[nodiscard]] bool key_range(const Leaf& leaf, Owned& least, Owned& largest, std::size_t& live);
+  [[nodiscard]] bool key_range(const Leaf& leaf, Content& content);
   [[nodiscard]] std::string inspect(Offset at, const Owned* low, const Owned* high) const;
   // Leaves of the list, from the left; false from `visit` ends it.
   template <class F>
