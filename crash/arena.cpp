@@ -76,7 +76,7 @@ Arena::Arena(std::size_t capacity, std::size_t levels, Model model)
       model_(model),
       shift_(static_cast<unsigned>(std::countr_zero(model.unit))),
       levels_(std::min(levels, kMostLevels)) {
-  void* const memory = ::mmap(nullptr, capacity * levels_.size(), PROT_READ | PROT_WRITE,
+  void* const memory = ::mmap(nullptr, this->bytes(), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("no memory for the arena");
   base_ = static_cast<std::byte*>(memory);
@@ -86,11 +86,12 @@ Arena::Arena(std::size_t capacity, std::size_t levels, Model model)
     level.undecided_of.resize(capacity >> shift_);
     level.touched.resize(capacity >> shift_);
   }
+  is_copied_.resize(capacity >> shift_);
   recording_ = levels_.size() > 1;
 }
 
 Arena::~Arena() {
-  ::munmap(base_, capacity_ * levels_.size());
+  ::munmap(base_, bytes());
 }
 
 void Arena::copy_unit(std::byte* to, const std::byte* from) const {
@@ -109,6 +110,8 @@ void Arena::touch(std::uint32_t unit) {
 }
 
 void Arena::will_write(std::size_t at, std::size_t bytes) {
+  if (reading_) [[unlikely]]
+    return reader_will_write(at, bytes);
   const std::size_t last = (at + bytes - 1) >> shift_;
   for (std::size_t unit = at >> shift_; unit <= last; ++unit) {
     touch(static_cast<std::uint32_t>(unit));
@@ -195,7 +198,7 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
     const auto unit = static_cast<std::uint32_t>(at >> shift_);
     if (model_.all_survive) {
       const std::size_t word = at / 8 * 8;
-      for (std::size_t level = active_ + 1; level < levels_.size(); ++level)
+      for (std::size_t level = active_ + 1; level <= levels_.size(); ++level)
         copy_words(base(level) + word, base(active_) + word, 8);
     } else {
       const std::uint64_t alone = size == bytes ? 0 : stores_;
@@ -206,7 +209,7 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
 }
 
 void Arena::put(std::uint32_t unit, const std::byte* bytes, std::size_t from_level) {
-  for (std::size_t level = from_level; level < levels_.size(); ++level) {
+  for (std::size_t level = from_level; level <= levels_.size(); ++level) {
     copy_unit(unit_at(level, unit), bytes);
   }
 }
@@ -446,6 +449,12 @@ void Arena::verify_end(bool whole) {
 void Arena::fill(const Undecided& u) {
   touch(u.unit);
   Bytes bytes = u.images[lowest(u.open)].bytes;
+  if (reading_) {  // V5; nothing is stored on the level itself yet
+    Bytes copy = bytes;
+    overlay(copy, u.written, active_base_ + u.unit * model_.unit);
+    put(u.unit, bytes.data(), active_);
+    return copy_unit(active_base_ + u.unit * model_.unit, copy.data());
+  }
   overlay(bytes, u.written, unit_at(active_, u.unit));
   copy_unit(unit_at(active_, u.unit), bytes.data());
   const std::uint32_t dirty = levels_[active_].dirty_of[u.unit];
@@ -645,6 +654,48 @@ void Arena::end() {
   level.dirty_count = 0;
   for (auto& notes : level.noted) notes.clear();
 }
+
+// --- Readers -------------------------------------------------------------------------------------
+
+void Arena::begin_reading() {
+  reading_ = true;
+  strayed_ = false;
+  levels_[active_].recording = recording_;
+  recording_ = false;
+  active_base_ = readers_base();
+}
+
+void Arena::reader_will_write(std::size_t at, std::size_t bytes) {
+  strayed_ = strayed_ || at > capacity_ || bytes > capacity_ - at;
+  if (strayed_) return;
+  const std::size_t last = (at + bytes - 1) >> shift_;
+  for (std::size_t unit = at >> shift_; unit <= last; ++unit) {
+    if (is_copied_[unit] == 0) copied_.push_back(static_cast<std::uint32_t>(unit));
+    is_copied_[unit] = 1;
+    const std::uint32_t index = levels_[active_].undecided_of[unit];
+    if (index == 0) continue;
+    const std::size_t start = unit << shift_;
+    levels_[active_].undecided[index - 1].written |= bytes_between(
+        std::max(at, start) - start, std::min(at + bytes, start + model_.unit) - start);
+  }
+}
+
+bool Arena::end_reading() {
+  Level& level = levels_[active_];
+  for (const std::uint32_t unit : copied_) {
+    is_copied_[unit] = 0;
+    copy_unit(unit_at(levels_.size(), unit), unit_at(active_, unit));
+    const std::uint32_t index = level.undecided_of[unit];
+    if (index != 0) level.undecided[index - 1].written = 0;
+  }
+  copied_.clear();
+  reading_ = false;
+  recording_ = level.recording;
+  active_base_ = base(active_);
+  return !strayed_ && level.dirty_count == 0;
+}
+
+// --- States --------------------------------------------------------------------------------------
 
 bool Arena::wrote_beyond(std::size_t bytes) const {
   return lowest_beyond_ && beyond_ == bytes;

@@ -15,6 +15,8 @@
 //   V3. Memory of a unit = its base and all its events; where it is not, a store escaped the hooks.
 //   V4. Memory of an undecided unit = the oldest of its possible images, and the bytes that were
 //       written since; below, the durable ones of those.
+//   V5. Below the deepest level lies the readers' copy, as one level more (V1), but for what a
+//       reader has stored to it.
 #pragma once
 
 #include <array>
@@ -67,6 +69,8 @@ class Arena {
   [[nodiscard]] std::byte* base(std::size_t level) const { return base_ + level * capacity_; }
   [[nodiscard]] std::byte* active_base() const { return active_base_; }
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
+  // Of all levels and of the readers' copy.
+  [[nodiscard]] std::size_t bytes() const { return capacity_ * (levels_.size() + 1); }
   [[nodiscard]] std::size_t deepest() const { return levels_.size() - 1; }
   [[nodiscard]] std::size_t level() const { return active_; }
   [[nodiscard]] const Model& model() const { return model_; }
@@ -135,6 +139,15 @@ class Arena {
   [[nodiscard]] const std::vector<Choice>& path_of(std::size_t level) const {
     return levels_[level].path;
   }
+  // --- Readers ---
+  // Before anything is stored in an execution: from here to end_reading() accesses come to a copy
+  // of the active level, as of a file that is mapped privately. Its reads decide as any do, and
+  // what they decide stays so; stores to it are forgotten at the end.
+  void begin_reading();
+  // False: something was stored outside the copy, or the level is not as it was.
+  [[nodiscard]] bool end_reading();
+  [[nodiscard]] std::byte* readers_base() const { return base(levels_.size()); }
+
   // A choice of the execution's own, as if a read had met so many groups.
   [[nodiscard]] std::uint32_t choose(std::uint32_t count);
   // The path after this one in depth-first order; false: there is none.
@@ -251,6 +264,7 @@ class Arena {
     return base(level) + unit * model_.unit;
   }
   void copy_unit(std::byte* to, const std::byte* from) const;
+  void reader_will_write(std::size_t at, std::size_t bytes);
 
   const std::size_t capacity_;
   const Model model_;
@@ -264,6 +278,10 @@ class Arena {
   std::vector<Verified> verified_;
   std::size_t open_from_ = 0;  // of verified_: these stay open where it is torn
   bool recording_ = true;
+  bool reading_ = false;
+  bool strayed_ = false;                 // a reader stored outside its copy
+  std::vector<std::uint32_t> copied_;    // units of the copy that a reader stored to
+  std::vector<std::uint8_t> is_copied_;  // per unit
   bool paths_are_given_ = false;
   std::size_t beyond_ = ~std::size_t{0};
   bool lowest_beyond_ = false;

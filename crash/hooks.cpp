@@ -26,7 +26,7 @@ void Recorder::watch(Recorder* recorder) {
   g_watched.bytes = 0;
   if (recorder == nullptr) return;
   g_watched = {reinterpret_cast<std::uintptr_t>(recorder->arena().base(0)),
-               recorder->arena().capacity() * (recorder->arena().deepest() + 1)};
+               recorder->arena().bytes()};
 }
 
 namespace {

@@ -64,6 +64,7 @@ struct Arguments {
   std::uint64_t most = 500;
   std::uint64_t most_nested = 64;
   std::uint64_t crash_on_every = 16;
+  std::uint64_t readers = Config{}.readers;
 };
 
 void declare_options(CLI::App& app, Arguments& a) {
@@ -116,6 +117,12 @@ void declare_options(CLI::App& app, Arguments& a) {
          "of each so many-th; 1: of all")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--readers", a.readers,
+                 "Images are opened read-only first at one crash point in so many; 0: at none")
+      ->capture_default_str();
+}
+
+void declare_ways(CLI::App& app, Arguments& a) {
   app.add_flag("--pmwcas", a.pmwcas,
                "Programs of src/pmwcas without a tree; --program 1,2/0:1>3+1:2>4/r0,1:+1");
   app.add_flag("--store", a.store, "A store over the tree: two tables, values, batches, drops");
@@ -190,6 +197,7 @@ void print_failure(const Config& config, const Origin& origin, const Failure& fa
 void add(Report& sum, const Report& one) {
   sum.Tally::add(one);
   sum.operations += one.operations;
+  sum.readers += one.readers;
   sum.seconds += one.seconds;
   sum.stores += one.stores;
 }
@@ -232,6 +240,7 @@ Config base_config(const Arguments& a, const std::string& spec, KeyType keys) {
   config.most = a.most;
   config.most_nested = a.most_nested;
   config.crash_on_every = a.crash_on_every;
+  config.readers = a.readers;
   config.unordered = a.unordered;
   config.permuted = a.permuted;
   config.record_only = a.record_only;
@@ -563,6 +572,7 @@ nlohmann::json to_json(const Row& row, const Arguments& a) {
           {"sampled_nested_crash_points", row.sum.sampled_nested_points},
           {"complete", row.sum.complete},
           {"executions", row.sum.executions},
+          {"read_first", row.sum.readers},
           {"executions_per_second", rate(row.sum)},
           {"merged_stores", row.sum.merged},
           {"compared_crash_points", row.compared_points},
@@ -856,7 +866,7 @@ std::vector<std::string_view> heeded(const Arguments& a) {
     more({"--seed", "--program"});
     return all;
   }
-  more({"--nested", "--most", "--most-nested", "--unordered"});
+  more({"--nested", "--most", "--most-nested", "--unordered", "--readers"});
   if (a.store) {
     more({"--store", "--ops", "--seed"});
   } else {
@@ -889,6 +899,7 @@ int run_program(int argc, char** argv) {
                "everleaf-crash");
   Arguments arguments;
   declare_options(app, arguments);
+  declare_ways(app, arguments);
   try {
     app.parse(argc, argv);
     const bool replays = app.count("--replay") != 0;

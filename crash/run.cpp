@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <ranges>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -99,6 +100,7 @@ class Run final : Crasher {
  private:
   using Owned = typename OwnedKey<K>::type;
   using Entries = std::vector<Entry<K>>;
+  using Content = std::pair<Entries, std::vector<Entries>>;  // of the index, of those beside it
   struct Forget {
     const pmem::Medium*& medium;
     ~Forget() { medium = nullptr; }
@@ -542,6 +544,9 @@ class Run final : Crasher {
 
   // --- One post-crash execution ---
   void execute(std::size_t level) {
+    const bool reads = is_read_first(config_, points_, level);
+    const auto seen = reads ? std::optional(read_first(level)) : std::nullopt;
+    if (stopped_) return;
     recorder_.allow(kMostEvents1);
     arena_.watch_beyond(pmem::kStateAt);
     arena_.forget_writes();
@@ -568,10 +573,60 @@ class Run final : Crasher {
       if (arena_.wrote_beyond(pmem::kStateAt))
         return fail("recovery of a recovered pool wrote to it");
     }
-    judge(*pool, level, crashing);
+    judge(*pool, level, crashing, seen);
     // This execution is undone: closing the pool properly would be in vain.
     PoolAccess::state(*pool).abandon();
     recorder_.settle();
+  }
+
+  // What a process sees that opens the image read-only: it recovers in a private copy, satisfies
+  // the same oracles, and leaves the image as it is.
+  Content read_first(std::size_t level) {
+    ++report_.readers;
+    recorder_.allow(kMostEvents1);
+    arena_.begin_reading();
+    reading_ = true;
+    scanned_.clear();
+    others_scanned_.assign(others_before_.size(), {});
+    read_image(level);
+    recorder_.settle();
+    if (!arena_.end_reading()) fail("it stores to the pool");
+    reading_ = false;
+    return {scanned_, others_scanned_};
+  }
+
+  void read_image(std::size_t level) {
+    PoolOptions options = options_;
+    options.mode = Mode::read_only;
+    auto pool =
+        PoolAccess::attach(arena_.readers_base(), bytes_[level], capacity_, options, &recorder_);
+    if (!pool) {
+      if (creating_pool_ && pool.error().code == Code::not_a_pool) return;
+      return fail("open: " + pool.error().message);
+    }
+    const auto index = pool->index<K>(kName, {});
+    if (!index) {
+      if (creating_index_ && index.error().code == Code::not_found) return;
+      return fail("index: " + index.error().message);
+    }
+    if (const Outcome outcome = index->scan(K{}, ~std::size_t{0}, scanned_);
+        outcome != Outcome::done) {
+      return fail(fmt::format("scan: {}", everleaf::to_string(outcome)));
+    }
+    for (std::size_t i = 0; i < others_scanned_.size(); ++i) {
+      if (others_before_[i].empty() && others_after_[i].empty()) continue;
+      const auto other = pool->index<K>(other_name(i), {});
+      if (!other) return fail(other_name(i) + ": " + other.error().message);
+      if (other->scan(K{}, ~std::size_t{0}, others_scanned_[i]) != Outcome::done)
+        return fail(other_name(i) + " cannot be scanned");
+    }
+    if (const std::string wrong = unexpected(); !wrong.empty()) return fail(wrong);
+    if (const std::string wrong = unsound(*pool, level); !wrong.empty()) return fail(wrong);
+    if (const std::string wrong = find_around(*index, make_key<K>(pivot())); !wrong.empty())
+      return fail(wrong);
+    if (index->scan_back({}, ~std::size_t{0}, back_) != Outcome::done ||
+        !std::ranges::equal(std::views::reverse(back_), scanned_))
+      fail("scan_back does not see what scan sees");
   }
 
   // Whether leaves were not read: the index of a clean pool is opened later, and one with an image
@@ -611,7 +666,8 @@ class Run final : Crasher {
     PoolAccess::state(*again).abandon();
   }
 
-  void judge(Pool& pool, std::size_t level, bool crashing) {
+  // `seen`: by a reader of the same image.
+  void judge(Pool& pool, std::size_t level, bool crashing, const std::optional<Content>& seen) {
     auto index = pool.index<K>(kName, {});
     if (!index && creating_index_ && index.error().code == Code::not_found) {
       index = pool.index<K>(kName, config_.spec);
@@ -624,6 +680,10 @@ class Run final : Crasher {
     if (config_.collect_outcomes) note_outcome();
     if (const std::string wrong = scan_others(pool, crashing); !wrong.empty()) return fail(wrong);
     if (const std::string wrong = unexpected(); !wrong.empty()) return fail(wrong);
+    if (seen && *seen != Content{scanned_, others_scanned_}) {
+      reading_ = true;
+      return fail("it saw another content: " + difference(seen->first));
+    }
     if (const std::string wrong = unsound(pool, level); !wrong.empty()) return fail(wrong);
     if (const std::string wrong = go_on(pool, *index, crashing); !wrong.empty())
       return fail("afterwards: " + wrong);
@@ -734,8 +794,8 @@ class Run final : Crasher {
 
   // A second workload around the place of the crash. `crashing`: its crashes are looked at, too.
   std::string go_on(Pool& pool, Index<K>& index, bool crashing) {
-    const std::uint64_t pivot = pending_ ? pending_->key : op_;
-    std::array<std::uint64_t, 3> numbers{pivot, pivot + 1, pivot == 0 ? 2 : pivot - 1};
+    const std::uint64_t number = pivot();
+    std::array<std::uint64_t, 3> numbers{number, number + 1, number == 0 ? 2 : number - 1};
     // What the first of them mends, the others do not meet. A replay makes the same choices.
     std::ranges::rotate(numbers, numbers.begin() + arena_.picks() % 3);
     const auto kept = crashing
@@ -751,10 +811,10 @@ class Run final : Crasher {
     const auto clock = std::tuple(going_on_, began_, epoch_at_crash_);
     if (crashing) going_on_ = PoolAccess::state(pool).epochs();
     Entries now = scanned_;
-    std::string wrong = find_around(index, make_key<K>(pivot));
-    for (const std::uint64_t number : numbers) {
+    std::string wrong = find_around(index, make_key<K>(number));
+    for (const std::uint64_t one : numbers) {
       if (crashing && going_on_ != nullptr) began_ = going_on_->now();
-      if (wrong.empty() && !stopped_) wrong = one_more(index, number, now, crashing);
+      if (wrong.empty() && !stopped_) wrong = one_more(index, one, now, crashing);
     }
     if (crashing && wrong.empty() && !stopped_) {
       before_ = after_ = now;
@@ -774,8 +834,11 @@ class Run final : Crasher {
     return wrong;
   }
 
+  // The number of the key at the place of the crash.
+  [[nodiscard]] std::uint64_t pivot() const { return pending_ ? pending_->key : op_; }
+
   // Keys near the place of the crash, before a writer mends what it left.
-  std::string find_around(Index<K>& index, const Owned& key) {
+  std::string find_around(const Index<K>& index, const Owned& key) {
     const auto at = std::ranges::lower_bound(scanned_, key, {}, &Entry<K>::key);
     const auto begin = at - std::min<std::ptrdiff_t>(3, at - scanned_.begin());
     const auto end = at + std::min<std::ptrdiff_t>(3, scanned_.end() - at);
@@ -885,7 +948,9 @@ class Run final : Crasher {
   void fail(const std::string& what) {
     if (stopped_) return;
     stopped_ = true;
-    report_.failure = failure_of(what, op_, operation_, arena_, recorder_, points_);
+    report_.failure = failure_of(reading_ ? "a reader: " + what : what, op_, operation_, arena_,
+                                 recorder_, points_);
+    report_.failure->of_reader = reading_;
   }
 
   const Config& config_;
@@ -923,6 +988,7 @@ class Run final : Crasher {
   bool headers_ = false;  // a header copy is being written
   bool stopped_ = false;
   bool quiet_ = false;
+  bool reading_ = false;   // the image is open read-only
   bool stepping_ = false;  // the clock, after a recovery
   bool unseen_ = false;    // crashes of this operation are not looked at
   bool filled_ = false;    // there was no room for a slab
@@ -940,6 +1006,17 @@ Model model_of(const Config& config) {
   const bool survive = config.domain == Domain::cache || config.domain == Domain::process;
   const bool words = config.domain == Domain::disk || config.unordered;
   return {words ? std::size_t{8} : std::size_t{64}, survive};
+}
+
+bool is_read_first(const Config& config, const Points& points, std::size_t level) {
+  if (config.readers == 0) return false;
+  // Not each so many-th: operations have their fences in turn.
+  std::uint64_t hash = 0;
+  for (std::size_t i = 0; i < level; ++i) {
+    hash = (hash + points[i] + 1) * 0x9E3779B97F4A7C15ULL;
+    hash ^= hash >> 32;
+  }
+  return hash % config.readers == 0;
 }
 
 bool is_passed_over(const Config& config, std::uint64_t point) {
@@ -1033,6 +1110,7 @@ Report run_glancing_first(const Config& config) {
   whole.operations = std::max(whole.operations, first.operations);
   whole.crash_points = std::max(whole.crash_points, first.crash_points);
   whole.executions += first.executions;
+  whole.readers += first.readers;
   whole.seconds += first.seconds;
   return whole;
 }

@@ -34,7 +34,8 @@ struct Config {
   std::uint64_t most = 500;           // executions per crash point before the rest is sampled,
   std::uint64_t most_nested = 64;     // and per crash point of a recovery
   std::uint64_t crash_on_every = 16;  // of the recoveries, crashes in the work after them
-  bool eager = false;                 // enumerate images instead of choosing lazily,
+  std::uint64_t readers = 8;  // one crash point in so many: its images are read first; 0: none
+  bool eager = false;         // enumerate images instead of choosing lazily,
   std::uint64_t most_images = ~std::uint64_t{0};  // but of crash points with more of them none
   bool unordered = false;  // words of a line reach the medium in any order, in `memory`, too
   bool permuted = false;   // plain stores between two atomic accesses are made in any order
@@ -61,6 +62,7 @@ struct Failure {
   std::string store;  // and of the last store
   std::string lost;
   std::vector<Crash> crashes;
+  bool of_reader = false;
 };
 
 struct Report : Tally {
@@ -72,8 +74,9 @@ struct Report : Tally {
   std::uint64_t stores = 0;
   std::uint64_t flushes = 0;
   std::uint64_t fences = 0;
-  double seconds = 0;     // of processor time: other programs may share the core
-  bool replayed = false;  // the crash to be replayed was met
+  std::uint64_t readers = 0;  // executions whose image was read first
+  double seconds = 0;         // of processor time: other programs may share the core
+  bool replayed = false;      // the crash to be replayed was met
   std::optional<Failure> failure;
   std::map<SiteId, SiteUse> sites;
   // What recovery saw, per crash point: hashes of the recovered content.
@@ -93,6 +96,9 @@ using Points = std::array<std::uint64_t, kMostLevels + 1>;  // crash points so f
 Model model_of(const Config& config);
 // Whether the options leave this crash point out.
 bool is_passed_over(const Config& config, std::uint64_t point);
+// Whether the images of the crash before an execution on `level` are opened read-only first. All or
+// none of them: a path of choices begins with those of the reader.
+bool is_read_first(const Config& config, const Points& points, std::size_t level);
 // Everything but one line's newest stores, nothing but one line's, or anything.
 std::vector<Choice> sampled_path(std::uint64_t n, Random& random);
 Failure failure_of(std::string what, std::size_t op, std::string operation, Arena& arena,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -111,7 +112,13 @@ void shrink(Config& config, Origin& origin, Failure& failure, double seconds) {
   }
   std::vector<std::size_t> kept = origin.kept;
   kept.resize(failure.op + 1);
-  if (!fails(config, origin, failure, kept, until)) return;
+  // In a shorter workload the crash point has another number.
+  const std::uint64_t readers =
+      std::exchange(config.readers, failure.of_reader ? 1 : config.readers);
+  if (!fails(config, origin, failure, kept, until)) {
+    config.readers = readers;
+    return;
+  }
   for (std::size_t chunk = kept.size() / 2; chunk != 0 && !is_late(until); chunk /= 2) {
     // The last operation stays: the crash is in it.
     for (std::size_t at = 0; at + 1 < origin.kept.size() && !is_late(until);) {
@@ -141,6 +148,7 @@ std::string replay_line(const Config& config, const Origin& origin, const Failur
   if (config.store) line += " store=1";
   if (config.unordered) line += " unordered=1";
   if (config.permuted) line += " permuted=1";
+  if (config.readers != 0) line += fmt::format(" readers={}", config.readers);
   if (config.dropped) {
     line += fmt::format(" drop={}:{}:{}", config.dropped->file, config.dropped->line,
                         config.dropped->act == Act::flush ? "flush" : "fence");
@@ -152,6 +160,7 @@ std::string replay_line(const Config& config, const Origin& origin, const Failur
 bool parse_replay(std::string_view line, Config& config, Origin& origin) {
   bool good = true;
   config.spec.clear();
+  config.readers = 0;  // a line from before there were any
   std::istringstream words{std::string(line)};
   for (std::string word; words >> word;) {
     const std::size_t equals = word.find('=');
@@ -184,6 +193,8 @@ bool parse_replay(std::string_view line, Config& config, Origin& origin) {
       config.unordered = true;
     } else if (name == "permuted") {
       config.permuted = true;
+    } else if (name == "readers") {
+      good = good && number(value, config.readers);
     } else if (name == "drop") {
       const auto parts = split(value, ':');
       good = good && parts.size() == 3 && number(parts[1], n) &&

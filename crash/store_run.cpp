@@ -456,6 +456,9 @@ class StoreRun final : Crasher {
   }
 
   void execute(std::size_t level) {
+    const bool reads = is_read_first(config_, points_, level);
+    const auto seen = reads ? std::optional(read_first(level)) : std::nullopt;
+    if (stopped_) return;
     recorder_.allow(kMostOfRecovery);
     const bool replaying = !config_.replay.empty();
     const bool crashing =
@@ -472,12 +475,43 @@ class StoreRun final : Crasher {
     if (!store) {
       fail("store: " + store.error().message);
     } else {
-      if (!stopped_) judge(*store);
+      if (!stopped_) judge(*store, seen);
       StoreAccess::state(*store).abandon();
     }
     live_[level] = nullptr;
     PoolAccess::state(*pool).abandon();
     recorder_.settle();
+  }
+
+  // As in run.cpp: the tables as they are in a store that is open read-only.
+  Tables read_first(std::size_t level) {
+    ++report_.readers;
+    recorder_.allow(kMostOfRecovery);
+    arena_.begin_reading();
+    reading_ = true;
+    Tables is;
+    read_image(level, is);
+    recorder_.settle();
+    if (!arena_.end_reading()) fail("it stores to the pool");
+    reading_ = false;
+    return is;
+  }
+
+  void read_image(std::size_t level, Tables& is) {
+    PoolOptions options = options_;
+    options.mode = Mode::read_only;
+    auto pool =
+        PoolAccess::attach(arena_.readers_base(), bytes_[level], kCapacity, options, &recorder_);
+    if (!pool) return fail("open: " + pool.error().message);
+    auto store = StoreAccess::over(std::move(*pool));  // its only handle: it may recover once more
+    if (!store) {
+      if (creating_ && store.error().code == Code::not_found) return;
+      return fail("store: " + store.error().message);
+    }
+    if (!read(*store, is)) return;
+    if (creating_ ? !is.empty() : !allowed(is))
+      return fail("not what the tables may hold:" + show(is));
+    sound(*store, is);
   }
 
   // --- Crash cases ---
@@ -568,11 +602,16 @@ class StoreRun final : Crasher {
     return stepping_ && !store_ && fits(now_);
   }
 
-  void judge(Store& store) {
+  // `seen`: by a reader of the same image.
+  void judge(Store& store, const std::optional<Tables>& seen) {
     Tables is;
     if (!read(store, is)) return;
     if (creating_ ? !is.empty() : !allowed(is)) {
       return fail("not what the tables may hold:" + show(is));
+    }
+    if (seen && *seen != is) {
+      reading_ = true;
+      return fail("it saw something else:" + show(*seen));
     }
     note_case(is);
     // A number that a replay has, too.
@@ -665,7 +704,9 @@ class StoreRun final : Crasher {
   void fail(const std::string& what) {
     if (report_.failure) return;
     stopped_ = true;
-    report_.failure = failure_of(what, step_, operation_, arena_, recorder_, points_);
+    report_.failure = failure_of(reading_ ? "a reader: " + what : what, step_, operation_, arena_,
+                                 recorder_, points_);
+    report_.failure->of_reader = reading_;
   }
 
   const Config& config_;
@@ -696,6 +737,7 @@ class StoreRun final : Crasher {
   bool opening_ = false;
   bool reopened_ = false;
   bool image_ = false;
+  bool reading_ = false;  // the image is open read-only
   bool quiet_ = false;
   bool stopped_ = false;
   std::size_t step_ = 0;

@@ -235,7 +235,8 @@ std::unique_ptr<PoolFile> PoolFile::in_memory(std::byte* memory, std::uint64_t b
   std::unique_ptr<PoolFile> pool(new PoolFile);
   pool->cap_ = std::min(capacity, kMaxPoolBytes);
   pool->domain_ = {options.domain.value_or(Domain::volatile_), true, "memory of the caller"};
-  pool->medium_ = std::make_unique<Medium>(memory, bytes, pool->domain_.domain, observer);
+  pool->read_only_ = options.mode == Mode::read_only;
+  pool->make_medium(memory, bytes, observer, nullptr);
   return pool;
 }
 
@@ -310,10 +311,7 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   }
   if (!mapping) return std::unexpected(mapping.error());
   mapping_ = std::move(*mapping);
-  if (read_only_) {
-    read_bytes_ = file_bytes;
-    cap_ = reserve;
-  }
+  if (read_only_) cap_ = reserve;
   std::unique_ptr<WriteBack> write_back;
   // An observer sees what is flushed, and writes nothing.
   if (domain_.domain == Domain::disk && file_.valid() && !read_only_ && observer == nullptr) {
@@ -325,12 +323,17 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   cleared_ = file_.valid() && !read_only_ && observer == nullptr &&
              (on_tmpfs(file_.get()) || on_hugetlbfs(file_.get()));
   cap_ = std::min({std::max(cap_, file_bytes), reserve, kMaxPoolBytes});
-  // A private copy is nobody's durable state, and an observer sees nothing of it.
-  medium_ = std::make_unique<Medium>(mapping_.base(), file_bytes,
-                                     read_only_ ? Domain::volatile_ : domain_.domain,
-                                     read_only_ ? nullptr : observer, std::move(write_back));
+  make_medium(mapping_.base(), file_bytes, observer, std::move(write_back));
   extend_copies(0, file_bytes);
   return {};
+}
+
+// A private copy is nobody's durable state, and an observer sees nothing of it.
+void PoolFile::make_medium(std::byte* memory, std::uint64_t bytes, Observer* observer,
+                           std::unique_ptr<WriteBack> write_back) {
+  if (read_only_) read_bytes_ = bytes;
+  medium_ = std::make_unique<Medium>(memory, bytes, read_only_ ? Domain::volatile_ : domain_.domain,
+                                     read_only_ ? nullptr : observer, std::move(write_back));
 }
 
 std::unique_ptr<WriteBack> PoolFile::make_write_back(const PoolOptions& options) const {
@@ -356,6 +359,7 @@ void PoolFile::extend_copies(std::uint64_t from, std::uint64_t to) {
 
 Result<void> PoolFile::begin_recovery() {
   recovering_ = true;
+  if (!file_.valid()) return {};
   // Not beside the new one: address space may be limited.
   medium_.reset();
   mapping_ = Mapping();

@@ -45,7 +45,9 @@ class PoolFile {
                                                           Observer* observer);
 
   // The pool that lies in the first `bytes` of the caller's memory (no file, no lock), which
-  // outlives it and lets it grow to `capacity`; format() makes a new one there.
+  // outlives it and lets it grow to `capacity`; format() makes a new one there. Read-only: the
+  // memory is a private copy of the pool, as a mapping of a file would be, and recovery may store
+  // to it.
   static Result<std::unique_ptr<PoolFile>> attach(std::byte* memory, std::uint64_t bytes,
                                                   std::uint64_t capacity,
                                                   const PoolOptions& options, Observer* observer);
@@ -77,8 +79,8 @@ class PoolFile {
   // Backs at least `bytes` of the pool with storage. False: the disk, the cap or the address range
   // is full, and nothing changed.
   bool grow(std::uint64_t bytes);
-  // Of a read-only pool that nobody uses: maps the file's bytes again, with room behind them, and
-  // lets trees write there until end_recovery().
+  // Of a read-only pool that nobody uses: maps the file's bytes again, with room behind them
+  // (memory of the caller stays as it is), and lets trees write there until end_recovery().
   Result<void> begin_recovery();
   void end_recovery() noexcept { recovering_ = false; }
   // From now on the pool grows when it must; waits for a step that is under way.
@@ -104,6 +106,8 @@ class PoolFile {
                                              Observer* observer);
   Result<void> read_header(std::uint64_t file_bytes);
   Result<void> map(const PoolOptions& options, std::uint64_t file_bytes, Observer* observer);
+  void make_medium(std::byte* memory, std::uint64_t bytes, Observer* observer,
+                   std::unique_ptr<WriteBack> write_back);
   [[nodiscard]] Result<Mapping> map_bytes(const PoolOptions& options, std::uint64_t file_bytes,
                                           std::uint64_t reserve) const;
   [[nodiscard]] std::unique_ptr<WriteBack> make_write_back(const PoolOptions& options) const;

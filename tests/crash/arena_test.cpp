@@ -16,14 +16,14 @@ constexpr std::size_t kBytes = 4096;
 // What the hooks do for a store and a load.
 void store(Arena& arena, std::size_t at, std::uint64_t value, unsigned thread = 0) {
   arena.will_write(at, sizeof value);
-  std::memcpy(arena.base(arena.level()) + at, &value, sizeof value);
+  std::memcpy(arena.active_base() + at, &value, sizeof value);
   arena.wrote(at, sizeof value, nullptr, thread);
 }
 
 std::uint64_t load(Arena& arena, std::size_t at) {
   arena.will_read(at, sizeof(std::uint64_t));
   std::uint64_t value = 0;
-  std::memcpy(&value, arena.base(arena.level()) + at, sizeof value);
+  std::memcpy(&value, arena.active_base() + at, sizeof value);
   return value;
 }
 
@@ -131,6 +131,72 @@ TEST(Arena, AWriteDecidesNothing) {
   });
   EXPECT_EQ(seen, (std::set<std::uint64_t>{0, 2}));
   EXPECT_EQ(executions, 2U);
+}
+
+// What a reader read is decided for the writer after it, what it only wrote over is not.
+TEST(Arena, AReaderStoresToACopy) {
+  for (const std::size_t levels : {2, 3}) {
+    Arena arena(kBytes, levels, {});
+    store(arena, 0, 1);
+    store(arena, 8, 2);
+    store(arena, 64, 3);
+    std::set<std::vector<std::uint64_t>> seen;
+    const auto executions = after_a_crash(arena, [&] {
+      arena.begin_reading();
+      EXPECT_EQ(arena.active_base(), arena.readers_base());
+      store(arena, 0, 7);
+      store(arena, 128, 8);
+      const std::uint64_t second = load(arena, 8);
+      EXPECT_EQ(load(arena, 0), 7U);
+      EXPECT_EQ(load(arena, 128), 8U);
+      for (std::size_t at = 64; at < 128; at += 8) store(arena, at, 9);
+      EXPECT_TRUE(arena.end_reading());
+      EXPECT_EQ(load(arena, 8), second);
+      EXPECT_EQ(load(arena, 128), 0U);
+      seen.insert({load(arena, 0), load(arena, 8), load(arena, 64)});
+      EXPECT_EQ(std::memcmp(arena.base(1), arena.readers_base(), kBytes), 0);
+    });
+    const std::set<std::vector<std::uint64_t>> expected{{0, 0, 0}, {1, 0, 0}, {1, 2, 0},
+                                                        {0, 0, 3}, {1, 0, 3}, {1, 2, 3}};
+    EXPECT_EQ(seen, expected);
+    EXPECT_EQ(executions, expected.size());
+  }
+}
+
+// A crash of the writer's recovery finds what the reader left open.
+TEST(Arena, AReaderIsForgottenInACrashAfterIt) {
+  Arena arena(kBytes, 3, {});
+  store(arena, 0, 1);
+  store(arena, 8, 2);
+  std::set<std::vector<std::uint64_t>> seen;
+  after_a_crash(arena, [&] {
+    arena.begin_reading();
+    store(arena, 0, 7);
+    EXPECT_TRUE(arena.end_reading());
+    store(arena, 16, 3);
+    after_a_crash(arena, [&] {
+      arena.begin_reading();
+      store(arena, 8, 7);
+      const std::uint64_t first = load(arena, 0);
+      EXPECT_TRUE(arena.end_reading());
+      seen.insert({first, load(arena, 8), load(arena, 16)});
+    });
+  });
+  const std::set<std::vector<std::uint64_t>> expected{{0, 0, 0}, {1, 0, 0}, {1, 2, 0},
+                                                      {0, 0, 3}, {1, 0, 3}, {1, 2, 3}};
+  EXPECT_EQ(seen, expected);
+}
+
+TEST(Arena, AReaderThatStoresElsewhereIsTold) {
+  Arena arena(kBytes, 2, {});
+  after_a_crash(arena, [&] {
+    arena.begin_reading();
+    const auto* const outside = arena.base(1) + 64;
+    arena.will_write(static_cast<std::size_t>(outside - arena.active_base()), 8);
+    EXPECT_FALSE(arena.end_reading());
+    arena.begin_reading();
+    EXPECT_TRUE(arena.end_reading());
+  });
 }
 
 // A crash of a recovery that wrote to an undecided line: both histories are open.

@@ -47,7 +47,7 @@ TEST(Deadlines, CountProcessorTime) {
 }
 
 // All trees of the registry, with both kinds of keys; crash points of creation have too many
-// images.
+// images. The images of some of the others are read first.
 TEST(Lazy, EqualsEager) {
   constexpr std::uint64_t kMostImages = 1500;
   std::uint64_t images = 0;
@@ -64,6 +64,7 @@ TEST(Lazy, EqualsEager) {
               {Do::insert, 5, 1}, {Do::insert, 3, 2}, {Do::update, 5, 3}, {Do::remove, 3, 0}};
           if (is_buffered(spec)) config.ops.insert(config.ops.end(), 3, {Do::tick, 0, 0});
           config.skip_creation = true;
+          config.readers = 2;
           const Comparison is = compare_with_eager(config, kMostImages);
           EXPECT_EQ(is.wrong, "") << spec << ' ' << to_string(keys) << ' ' << to_string(domain);
           EXPECT_GE(is.points, 8U) << spec << ' ' << to_string(keys) << ' ' << to_string(domain);
@@ -127,6 +128,44 @@ TEST(Checker, ReportsNothingOnASoundTree) {
       EXPECT_GE(report.executions, report.crash_points);
     }
   }
+}
+
+TEST(Checker, ReadersSeeWhatWritersSee) {
+  for (const TreeInfo& tree : trees()) {
+    for (const std::string_view spec : tree.test_specs) {
+      for (const Domain domain : {Domain::memory, Domain::disk, Domain::process}) {
+        Config config;
+        config.spec = spec;
+        config.keys = KeyType::bytes;
+        config.ops = make_workload({40, 3, 0, std::nullopt, is_buffered(spec)});
+        config.domain = domain;
+        config.most = config.most_nested = 4;
+        config.nested = 2;
+        config.stride = 16;
+        config.readers = 1;
+        const Report report = run(config);
+        ASSERT_FALSE(report.failure) << spec << ' ' << to_string(domain) << ' '
+                                     << report.failure->operation << ": " << report.failure->what;
+        EXPECT_EQ(report.readers, report.executions);
+      }
+    }
+  }
+}
+
+// The share is of crash points, and the same ones each time.
+TEST(Checker, ReadsTheImagesOfSomeCrashPointsFirst) {
+  Config config = small(kSlotBitmap, 60);
+  const auto readers = [&](std::uint64_t share) {
+    config.readers = share;
+    config.most = 1;
+    return run(config).readers;
+  };
+  const std::uint64_t all = readers(1);
+  const std::uint64_t some = readers(8);
+  EXPECT_EQ(readers(0), 0U);
+  EXPECT_GT(some, all / 16);
+  EXPECT_LT(some, all / 4);
+  EXPECT_EQ(readers(8), some);
 }
 
 TEST(Checker, NoticesADroppedFenceAndReplaysIt) {
@@ -290,6 +329,19 @@ TEST(Replay, TellsASequence) {
   ASSERT_TRUE(nth_sequence(100, 3, false, ops));
   ASSERT_EQ(again.ops.size(), 2U);
   EXPECT_EQ(to_string(again.ops[1]), to_string(ops[2]));
+}
+
+// A line from before there were readers had none.
+TEST(Replay, TellsWhichImagesAreReadFirst) {
+  Config config;
+  config.readers = 5;
+  Config again;
+  Origin parsed;
+  ASSERT_TRUE(parse_replay(replay_line(config, {{3, 0, 0}, {0, 2}}, {}), again, parsed));
+  EXPECT_EQ(again.readers, 5U);
+  config.readers = 0;
+  ASSERT_TRUE(parse_replay(replay_line(config, {{3, 0, 0}, {0, 2}}, {}), again, parsed));
+  EXPECT_EQ(again.readers, 0U);
 }
 
 TEST(Replay, RefusesWhatIsNoLine) {

@@ -360,6 +360,22 @@ TEST_P(Every, RandomWorkloads) {
   }
 }
 
+// A store that is open read-only shows the same, a batch that a crash left ended in memory.
+TEST_P(Every, Readers) {
+  for (const Domain domain : {Domain::memory, Domain::disk, Domain::process}) {
+    Config config = on(GetParam(), 2, KeyType::bytes);
+    config.store = true;
+    config.domain = domain;
+    config.most = config.most_nested = 3;
+    config.stride = 16;
+    config.readers = 1;
+    config.ops = make_workload({40, 5, 0, std::nullopt, is_buffered(GetParam()), true});
+    const Report report = run(config);
+    ASSERT_FALSE(report.failure) << report.failure->operation << ": " << report.failure->what;
+    EXPECT_EQ(report.readers, report.executions);
+  }
+}
+
 // A failure is played again from its line, alone: without a fence that a store needs.
 TEST(Store, AReplayFindsTheSameCrash) {
   Config config = on("wbtree:node=256");
