@@ -14,6 +14,7 @@
 #include "interrupt.hpp"
 #include "processes.hpp"
 #include "threads/concurrent.hpp"
+#include "threads/new_words.hpp"
 #include "threads/words.hpp"
 
 namespace everleaf::crash {
@@ -204,7 +205,19 @@ std::string by_used_blocks(const std::vector<Config>& configs,
   return {};
 }
 
-// --- Programs of src/pmwcas ---
+// --- Programs of src/pmwcas, and the pool of src/words ---
+constexpr std::array kWordDomains{Domain::memory, Domain::disk};
+
+std::string by_new_words(const SiteId& site) {
+  for (const Domain domain : kWordDomains) {
+    const NewWordsReport report = run_new_words({.domain = domain, .dropped = site});
+    if (!report.failure.empty())
+      return fmt::format("a new pool of words, {}: {}", everleaf::to_string(domain),
+                         report.failure);
+  }
+  return {};
+}
+
 std::string by_words(const SiteId& site, double seconds) {
   const auto until = Deadline::within(seconds);
   for (WordsProgram& program : lone_programs()) {
@@ -220,7 +233,7 @@ std::string by_words(const SiteId& site, double seconds) {
     if (!report.failure.empty()) return replay_line(config, report) + ": " + report.failure;
   }
   for (std::uint64_t seed = 0; seed == 0 || !is_late(until); ++seed) {
-    for (const Domain domain : {Domain::memory, Domain::disk}) {
+    for (const Domain domain : kWordDomains) {
       for (unsigned threads = 1; threads <= 3; ++threads) {
         WordsConfig config = word_search(make_words(seed, threads), seed, domain);
         config.dropped = site;
@@ -303,7 +316,10 @@ std::vector<std::string> not_met(const std::vector<Mutant>& mutants, std::string
 }
 
 std::vector<Mutant> mutate_words(std::string_view part, double seconds_each, unsigned jobs) {
+  constexpr std::string_view kPool = "src/words/";
   std::map<SiteId, SiteUse> sites;
+  for (const Domain domain : kWordDomains)
+    sites.merge(run_new_words({.domain = domain, .collect_sites = true}).sites);
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     for (unsigned threads = 1; threads <= 3; ++threads) {
       WordsConfig config = word_search(make_words(seed, threads), seed, Domain::memory);
@@ -315,13 +331,15 @@ std::vector<Mutant> mutate_words(std::string_view part, double seconds_each, uns
   std::vector<Mutant> mutants;
   for (const auto& [site, use] : sites) {
     const std::string name = to_string(site);
-    const bool its = name.find("src/pmwcas/") != std::string::npos;
+    const bool its = name.starts_with("src/pmwcas/") || name.starts_with(kPool);
     if (its && name.find(part) != std::string::npos) mutants.emplace_back().site = site;
   }
   return hunt(
       std::move(mutants),
-      [seconds_each](const SiteId& site) { return by_words(site, seconds_each); }, seconds_each,
-      jobs);
+      [seconds_each, kPool](const SiteId& site) {
+        return site.file.starts_with(kPool) ? by_new_words(site) : by_words(site, seconds_each);
+      },
+      seconds_each, jobs);
 }
 
 Mutation mutate(const std::vector<Config>& configs, std::string_view part, double seconds_each,

@@ -28,7 +28,8 @@ struct Mutation {
 // altogether, and in a process of its own, so many at a time: what it breaks may be anything.
 Mutation mutate(const std::vector<Config>& configs, std::string_view part, double seconds_each,
                 unsigned jobs);
-// The same for the sites of src/pmwcas, by its programs without a tree: they have no numbers.
+// The same for the sites of src/pmwcas and src/words, by programs without a tree: they have no
+// numbers.
 std::vector<Mutant> mutate_words(std::string_view part, double seconds_each, unsigned jobs);
 // Calls of flush() and fence() in the sources of the library, "file:line", whose names contain
 // `part` and of which none of the mutants is: no run came by. Where none of a file's sites was met

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <utility>
 
 #include "pmem/format.hpp"
 
@@ -11,6 +12,41 @@ namespace {
 
 constexpr std::size_t kWordsAt = 8;  // a line behind the home's start
 constexpr std::size_t kBlockWords = pmem::kLine / sizeof(pmem::Word);
+
+// Memory that blocks of this size are made of later has been used before.
+bool fill_unused(alloc::Heap& heap, pmem::Medium& medium, std::size_t bytes) {
+  std::array<pmem::Offset, 8> blocks{};
+  for (pmem::Offset& block : blocks) {
+    block = heap.reserve(bytes);
+    if (block == 0) return false;
+    auto* const words = medium.at<pmem::Word>(block);
+    for (std::size_t i = 0; i < bytes / sizeof(pmem::Word); ++i) {
+      medium.store(words + i, ~pmem::Word{0});
+    }
+    if (!medium.persist(words, bytes)) return false;
+  }
+  for (const pmem::Offset block : blocks) heap.recycle(block);
+  return true;
+}
+
+// Allocated is what is reachable. Empty: so it is.
+std::string unequal(std::vector<pmem::Offset> reachable, alloc::Heap& heap) {
+  std::vector<pmem::Offset> allocated;
+  std::vector<std::string> problems;
+  heap.for_each_allocated([&](pmem::Offset at, std::size_t) { allocated.push_back(at); },
+                          &problems);
+  if (!problems.empty()) return problems.front();
+  std::ranges::sort(reachable);
+  std::ranges::sort(allocated);
+  const auto twice = std::ranges::adjacent_find(reachable);
+  if (twice != reachable.end()) return "owned twice: the block at " + std::to_string(*twice);
+  std::vector<pmem::Offset> odd;
+  std::ranges::set_symmetric_difference(reachable, allocated, std::back_inserter(odd));
+  if (odd.empty()) return {};
+  const bool leak = std::ranges::binary_search(allocated, odd.front());
+  return (leak ? "a leak: the block at " : "named, but free: the block at ") +
+         std::to_string(odd.front());
+}
 
 }  // namespace
 
@@ -40,7 +76,7 @@ bool WordsPool::make(const std::vector<Word>& values, Word blocks) {
   for (std::size_t i = 0; i < sizeof(pmwcas::TableAt) / sizeof(Word); ++i) {
     medium().store(medium().at<Word>(table) + i, 0);
   }
-  if (!fill_unused()) return false;
+  if (!fill_unused(ground_.heap, medium(), sizeof(pmwcas::LaneAt))) return false;
   auto* const words = medium().at<Word>(home);
   medium().store(words, table);
   medium().store(words + 1, values.size());
@@ -55,22 +91,6 @@ bool WordsPool::make(const std::vector<Word>& values, Word blocks) {
   if (!ground_.heap.activate(record, home) || !ground_.heap.activate(record, table)) return false;
   record.store(pmem::kDirectoryAt, home);
   return ground_.redo.commit(record) == Outcome::done;
-}
-
-// Memory that lanes are made of later has been used before.
-bool WordsPool::fill_unused() {
-  std::array<Offset, 8> blocks{};
-  for (Offset& block : blocks) {
-    block = ground_.heap.reserve(sizeof(pmwcas::LaneAt));
-    if (block == 0) return false;
-    auto* const words = medium().at<Word>(block);
-    for (std::size_t i = 0; i < sizeof(pmwcas::LaneAt) / sizeof(Word); ++i) {
-      medium().store(words + i, ~Word{0});
-    }
-    if (!medium().persist(words, sizeof(pmwcas::LaneAt))) return false;
-  }
-  for (const Offset block : blocks) ground_.heap.recycle(block);
-  return true;
 }
 
 Result<void> WordsPool::start() {
@@ -126,21 +146,48 @@ std::string WordsPool::problem() {
         return "the block of word " + std::to_string(i) + " is not as it was filled";
     }
   }
-  std::vector<Offset> allocated;
-  std::vector<std::string> problems;
-  ground_.heap.for_each_allocated([&](Offset at, std::size_t) { allocated.push_back(at); },
-                                  &problems);
-  if (!problems.empty()) return problems.front();
-  std::ranges::sort(reachable);
-  std::ranges::sort(allocated);
-  const auto twice = std::ranges::adjacent_find(reachable);
-  if (twice != reachable.end()) return "owned twice: the block at " + std::to_string(*twice);
-  std::vector<Offset> odd;
-  std::ranges::set_symmetric_difference(reachable, allocated, std::back_inserter(odd));
-  if (odd.empty()) return {};
-  const bool leak = std::ranges::binary_search(allocated, odd.front());
-  return (leak ? "a leak: the block at " : "named, but free: the block at ") +
-         std::to_string(odd.front());
+  return unequal(std::move(reachable), ground_.heap);
+}
+
+// --- Pools of src/words --------------------------------------------------------------------------
+
+bool WordPoolProbe::use_blocks(pmem::PoolFile& file, std::size_t count) {
+  alloc::Ground ground(file);
+  const std::size_t home = (kWordsAt + count) * sizeof(pmem::Word);
+  const auto used = [&](std::size_t bytes) {
+    return fill_unused(ground.heap, file.medium(),
+                       (bytes + pmem::kLine - 1) / pmem::kLine * pmem::kLine);
+  };
+  return used(home) && used(sizeof(pmwcas::TableAt)) && used(sizeof(pmwcas::LaneAt));
+}
+
+std::vector<pmem::Word> WordPoolProbe::values(pmwcas::WordPool& pool) {
+  std::vector<pmem::Word> all;
+  for (std::size_t i = 0; i < pool.count(); ++i) all.push_back(pool.value(i));
+  return all;
+}
+
+bool WordPoolProbe::add_one(pmwcas::WordPool& pool) {
+  const alloc::Grace::Pin pin(pool.grace());
+  pmwcas::Descriptor ends = pool.words().allocate();
+  if (!ends.ok()) return false;
+  for (const std::size_t i : {std::size_t{0}, pool.count() - 1}) {
+    const pmem::Word is = pool.words().read(pool.word(i));
+    if (!ends.add_word(pool.word(i), is, is + 1)) return false;
+  }
+  return ends.execute() == pmwcas::Answer::succeeded;
+}
+
+std::string WordPoolProbe::problem(pmwcas::WordPool& pool) {
+  if (!pool.words().settle_all()) return "cannot settle";
+  const pmem::Offset first = pool.medium().offset_of(pool.word(0));
+  std::vector<pmem::Offset> reachable{first - kWordsAt * sizeof(pmem::Word)};
+  pool.words().for_each_block([&](pmem::Offset at, std::size_t) { reachable.push_back(at); });
+  for (std::size_t i = 0; i < pool.count(); ++i) {
+    if ((pmem::load(pool.word(i)) & pmwcas::kControl) != 0)
+      return "word " + std::to_string(i) + " holds a reference";
+  }
+  return unequal(std::move(reachable), pool.heap());
 }
 
 }  // namespace everleaf::crash

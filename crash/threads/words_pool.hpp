@@ -13,6 +13,7 @@
 #include "alloc/ground.hpp"
 #include "pmem/pool_file.hpp"
 #include "pmwcas/pmwcas.hpp"
+#include "words/word_pool.hpp"
 
 namespace everleaf::crash {
 
@@ -52,7 +53,6 @@ class WordsPool {
  private:
   explicit WordsPool(std::unique_ptr<pmem::PoolFile> file);
   bool make(const std::vector<Word>& values, Word blocks);
-  bool fill_unused();
   Result<void> start();
 
   std::unique_ptr<pmem::PoolFile> file_;
@@ -62,6 +62,17 @@ class WordsPool {
   std::size_t count_ = 0;
   Word blocks_ = 0;
   std::unique_ptr<pmwcas::DescriptorPool> words_;
+};
+
+// The same of a pool of src/words, which is observed, too.
+struct WordPoolProbe {
+  // A pool whose blocks of the sizes that one with so many words takes have been used before.
+  static bool use_blocks(pmem::PoolFile& file, std::size_t count);
+  static std::vector<pmem::Word> values(pmwcas::WordPool& pool);
+  // One operation on the first word and the last: each is one more. False: it does not succeed.
+  static bool add_one(pmwcas::WordPool& pool);
+  // While no operation is under way. Empty: fine.
+  static std::string problem(pmwcas::WordPool& pool);
 };
 
 }  // namespace everleaf::crash

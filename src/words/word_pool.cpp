@@ -37,7 +37,12 @@ Result<std::unique_ptr<WordPool>> WordPool::open(const std::filesystem::path& pa
   }
   auto file = pmem::PoolFile::open(path, options, nullptr);
   if (!file) return std::unexpected(file.error());
-  std::unique_ptr<WordPool> pool(new WordPool(std::move(*file)));
+  return WordPoolAccess::over(std::move(*file), count);
+}
+
+Result<std::unique_ptr<WordPool>> WordPoolAccess::over(std::unique_ptr<pmem::PoolFile> file,
+                                                       std::size_t count) {
+  std::unique_ptr<WordPool> pool(new WordPool(std::move(file)));
   if (auto started = pool->start(count); !started) {
     pool->words_.reset();  // leave it as it is
     return std::unexpected(started.error());

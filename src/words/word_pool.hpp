@@ -48,6 +48,7 @@ class WordPool {
   [[nodiscard]] pmem::Medium& medium() { return file_->medium(); }
 
  private:
+  friend struct WordPoolAccess;
   explicit WordPool(std::unique_ptr<pmem::PoolFile> file);
   [[nodiscard]] Result<void> create(std::size_t count);
   [[nodiscard]] Result<void> start(std::size_t count);
@@ -57,6 +58,15 @@ class WordPool {
   std::size_t count_ = 0;
   Word* words_at_ = nullptr;
   std::unique_ptr<DescriptorPool> words_;  // since it is open
+};
+
+// For the crash checker, as PoolAccess.
+struct WordPoolAccess {
+  // The pool in a file that is open for writing.
+  static Result<std::unique_ptr<WordPool>> over(std::unique_ptr<pmem::PoolFile> file,
+                                                std::size_t count);
+  // What the death of the process does: nothing is written any more.
+  static void abandon(WordPool& pool) { pool.words_.reset(); }
 };
 
 }  // namespace everleaf::pmwcas

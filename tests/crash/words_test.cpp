@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "threads/new_words.hpp"
+
 namespace everleaf::crash {
 namespace {
 
@@ -107,6 +109,30 @@ TEST(WordPrograms, AreTheirText) {
   EXPECT_FALSE(parse_words("1,2/0:"));
   EXPECT_FALSE(parse_words("1,2/r2"));
   EXPECT_FALSE(parse_words("x/r0"));
+}
+
+// Creation in blocks that were used before, recovery crashed, and an operation after both.
+TEST(NewWords, EveryCrash) {
+  for (const Domain domain : {Domain::memory, Domain::disk, Domain::cache}) {
+    for (const std::size_t count : {2, 12}) {
+      const NewWordsReport report = run_new_words({.domain = domain, .count = count});
+      EXPECT_EQ(report.failure, "") << to_string(domain) << ' ' << count << ' ' << report.where;
+      EXPECT_EQ(report.sampled_points + report.sampled_nested_points, 0U);
+      EXPECT_GT(report.crash_points, 3U);
+      EXPECT_GT(report.nested_points, 10U);
+    }
+  }
+}
+
+TEST(NewWords, EveryDroppedFlushAndFenceIsNoticed) {
+  const NewWordsReport all = run_new_words({.collect_sites = true});
+  unsigned own = 0;
+  for (const auto& [site, use] : all.sites) {
+    if (!site.file.starts_with("src/words/")) continue;
+    ++own;
+    EXPECT_NE(run_new_words({.dropped = site}).failure, "") << to_string(site);
+  }
+  EXPECT_GE(own, 3U);
 }
 
 // W1 to W6, A1 to A8: every image of every crash, recovery crashed, and work after both.
