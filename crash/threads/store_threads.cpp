@@ -17,13 +17,63 @@ constexpr std::uint64_t kMostPoints = 400'000;
 constexpr std::uint64_t kMostEvents = 50'000'000;
 
 using Kind = StoreStep::Kind;
-using Content = std::map<std::string, std::map<std::string, std::string>>;
+using Content = StoreContent;
+using Call = StoreCall;
+constexpr std::uint64_t kPending = StoreCall::kPending;
 
-struct Call {
-  const StoreStep* step;
-  std::uint64_t invoked;
-  std::uint64_t returned = ~std::uint64_t{0};  // a crash came first
+// What a call comes to, and is told.
+Outcome change(Content& content, const StoreStep& step) {
+  if (step.kind == Kind::drop) {
+    return content.erase(step.table) != 0 ? Outcome::done : Outcome::corrupt;
+  }
+  const bool gone =
+      std::ranges::any_of(step.puts, [&](const Put& one) { return !content.contains(one.table); });
+  if (gone) return Outcome::dropped;
   Outcome outcome = Outcome::done;
+  for (const Put& one : step.puts) {
+    auto& table = content[one.table];
+    if (one.value) {
+      table[one.key] = *one.value;
+    } else if (table.erase(one.key) == 0 && step.kind == Kind::write) {
+      outcome = Outcome::absent;
+    }
+  }
+  return outcome;
+}
+
+// Orders of calls, depth first.
+class Orders {
+ public:
+  Orders(const Content& is, std::uint64_t durable) : is_(is), durable_(durable) {}
+
+  // Whether the calls that are left can go on from `now`. `cut`: the state was met.
+  bool run(const Content& now, const std::vector<const Call*>& left, bool cut) {
+    cut = cut || (is_ == now &&
+                  std::ranges::none_of(left, [this](const Call* call) { return survives(*call); }));
+    if (cut && std::ranges::none_of(left, returned)) return true;
+    for (const Call* const next : left) {
+      const bool late = std::ranges::any_of(
+          left, [next](const Call* other) { return other->returned < next->invoked; });
+      if (late) continue;
+      Content then = now;
+      const Outcome outcome = change(then, *next->step);
+      if (returned(next) && outcome != next->outcome) continue;
+      if (outcome == Outcome::done && !cut && next->first_epoch > durable_) continue;
+      std::vector<const Call*> rest = left;
+      std::erase(rest, next);
+      if (run(then, rest, cut)) return true;
+    }
+    return false;
+  }
+
+ private:
+  static bool returned(const Call* call) { return call->returned != kPending; }
+  [[nodiscard]] bool survives(const Call& call) const {
+    return returned(&call) && (call.durable || call.last_epoch <= durable_);
+  }
+
+  const Content& is_;
+  const std::uint64_t durable_;
 };
 
 // Level 0 of the arena: the store before the threads; 1: a schedule; 2: what recovery makes of it.
@@ -38,7 +88,6 @@ class StoreThreads final : Crasher {
     options_.domain = program.domain;
     options_.emulate = true;
     options_.epoch_length = {};
-    recorder_.dropped = program.dropped;
     Recorder::watch(&recorder_);
   }
   StoreThreads(const StoreThreads&) = delete;
@@ -50,6 +99,8 @@ class StoreThreads final : Crasher {
     prepare();
     if (!report_.failure.empty()) return std::move(report_);
     recorder_.crasher = this;
+    recorder_.dropped =
+        program_.dropped;  // not before: else what the threads find is wrong already
     arena_.enter();
     recorder_.switch_level();
     Explorer explorer({static_cast<unsigned>(program_.threads.size()), program_.preemptions,
@@ -151,11 +202,29 @@ class StoreThreads final : Crasher {
       if (store.pool().advance_epoch() != Outcome::done) fail("the clock does not step");
       return crash_point();
     }
+    if (step.kind == Kind::sync) return sync(store);
     const std::size_t number = calls_[thread].size();
     calls_[thread].push_back({&step, ++clock_});
+    calls_[thread][number].first_epoch = store.pool().epochs().now;
     const Outcome outcome = answer(store, tables, step);
-    calls_[thread][number].outcome = outcome;
-    calls_[thread][number].returned = ++clock_;
+    Call& call = calls_[thread][number];
+    call.outcome = outcome;
+    call.returned = ++clock_;
+    call.last_epoch = store.pool().epochs().now;
+    call.durable = step.kind == Kind::drop && outcome == Outcome::done;  // at once
+    crash_point();
+  }
+
+  // Whatever clock a crash leaves: what had returned before survives.
+  void sync(Store& store) {
+    std::vector<std::pair<std::size_t, std::size_t>> before;
+    for (std::size_t thread = 0; thread < calls_.size(); ++thread) {
+      for (std::size_t i = 0; i < calls_[thread].size(); ++i) {
+        if (calls_[thread][i].returned != kPending) before.emplace_back(thread, i);
+      }
+    }
+    if (store.sync() != Outcome::done) fail("sync fails");
+    for (const auto& [thread, i] : before) calls_[thread][i].durable = true;
     crash_point();
   }
 
@@ -216,7 +285,8 @@ class StoreThreads final : Crasher {
     for (const auto& of_thread : calls_) {
       for (const Call& call : of_thread) {
         for (const std::uint64_t word :
-             {call.invoked, call.returned, static_cast<std::uint64_t>(call.outcome)}) {
+             {call.invoked, call.returned, static_cast<std::uint64_t>(call.outcome),
+              call.first_epoch, call.last_epoch, std::uint64_t{call.durable}}) {
           hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
           hash ^= hash >> 31;
         }
@@ -227,7 +297,8 @@ class StoreThreads final : Crasher {
   }
 
   // --- Judgement ---
-  // `all`: every call has happened; after a crash of a buffered store any beginning of an order.
+  // `all`: every call has happened; after a crash of a buffered store it is the state in the middle
+  // of an order, at the end of the durable epoch.
   void judge(Store& store, bool all) {
     Content is;
     const std::vector<IndexInfo> tables = store.tables().value();
@@ -240,12 +311,16 @@ class StoreThreads final : Crasher {
       }
       if (cursor.outcome() != Outcome::done) return fail("a cursor finds damage");
     }
-    std::vector<const Call*> calls;
-    for (const auto& of_thread : calls_) {
-      for (const Call& call : of_thread) calls.push_back(&call);
+    std::vector<Call> calls;
+    for (const auto& of_thread : calls_)
+      calls.insert(calls.end(), of_thread.begin(), of_thread.end());
+    const std::uint64_t durable = all || !buffered_ ? kPending : store.pool().epochs().durable;
+    if (!passes_through(calls, before_, is, durable)) {
+      return fail(
+          durable == kPending
+              ? "no order: " + show(is)
+              : fmt::format("no order passes through the end of epoch {}:{}", durable, show(is)));
     }
-    std::vector<const Call*> order;
-    if (!fits(is, before_, calls, order, all || !buffered_)) return fail("no order: " + show(is));
     const auto report = store.check();
     if (!report) return fail("check: " + report.error().message);
     for (const std::string& problem : report->problems) {
@@ -255,47 +330,6 @@ class StoreThreads final : Crasher {
     for (const auto& [name, content] : is) keys += content.size();
     // Of a store that was opened: else old ones wait.
     if (!all && store.info()->records != keys) fail("records that no key names, or keys without");
-  }
-
-  // Whether the calls that are left can go on from `now` to what is there: each with its answer,
-  // none before one that had returned when it began. `whole`: all that returned are in the order.
-  bool fits(const Content& is, const Content& now, const std::vector<const Call*>& left,
-            std::vector<const Call*>& order, bool whole) {
-    const auto returned = [](const Call* call) { return call->returned != ~std::uint64_t{0}; };
-    if (is == now && (!whole || std::ranges::none_of(left, returned))) return true;
-    for (const Call* const next : left) {
-      const bool late = std::ranges::any_of(
-          left, [next](const Call* other) { return other->returned < next->invoked; });
-      if (late) continue;
-      Content then = now;
-      const Outcome outcome = change(then, *next->step);
-      if (returned(next) && outcome != next->outcome) continue;
-      std::vector<const Call*> rest = left;
-      std::erase(rest, next);
-      order.push_back(next);
-      if (fits(is, then, rest, order, whole)) return true;
-      order.pop_back();
-    }
-    return false;
-  }
-
-  static Outcome change(Content& content, const StoreStep& step) {
-    if (step.kind == Kind::drop) {
-      return content.erase(step.table) != 0 ? Outcome::done : Outcome::corrupt;
-    }
-    const bool gone = std::ranges::any_of(
-        step.puts, [&](const Put& one) { return !content.contains(one.table); });
-    if (gone) return Outcome::dropped;
-    Outcome outcome = Outcome::done;
-    for (const Put& one : step.puts) {
-      auto& table = content[one.table];
-      if (one.value) {
-        table[one.key] = *one.value;
-      } else if (table.erase(one.key) == 0 && step.kind == Kind::write) {
-        outcome = Outcome::absent;
-      }
-    }
-    return outcome;
   }
 
   static std::string show(const Content& is) {
@@ -340,6 +374,13 @@ class StoreThreads final : Crasher {
 };
 
 }  // namespace
+
+bool passes_through(const std::vector<StoreCall>& calls, const StoreContent& before,
+                    const StoreContent& is, std::uint64_t durable) {
+  std::vector<const StoreCall*> all;
+  for (const StoreCall& call : calls) all.push_back(&call);
+  return Orders(is, durable).run(before, all, false);
+}
 
 StoreThreadsReport run_store_threads(const StoreProgram& program) {
   return StoreThreads(program).go();

@@ -450,6 +450,63 @@ TEST(StoreThreads, ADropAgainstPuts) {
                  {put("a", "k1", std::string(60, 'y')), put("b", "k2", std::string(60, 'y'))}));
   }
 }
+TEST(StoreOrders, PassThroughTheEndOfAnEpoch) {
+  const StoreStep first = put("a", "k", "1");
+  const StoreStep second = put("a", "k", "2");
+  const StoreStep beside = put("b", "k", "3");
+  const StoreContent before{{"a", {}}, {"b", {}}};
+  const StoreContent one{{"a", {{"k", "1"}}}, {"b", {}}};
+  const StoreContent two{{"a", {{"k", "2"}}}, {"b", {}}};
+  const StoreContent late{{"a", {{"k", "2"}}}, {"b", {{"k", "3"}}}};
+  std::vector<StoreCall> calls{{&first, 1, 2, Outcome::done, 5, 5},
+                               {&second, 3, 6, Outcome::done, 6, 7},
+                               {&beside, 4, 5, Outcome::done, 7, 7}};
+  // Nothing of the epoch has ended, or all of it.
+  EXPECT_TRUE(passes_through(calls, before, before, 4));
+  EXPECT_FALSE(passes_through(calls, before, one, 4));
+  EXPECT_FALSE(passes_through(calls, before, before, 5));
+  EXPECT_TRUE(passes_through(calls, before, one, 5));
+  EXPECT_FALSE(passes_through(calls, before, two, 5));
+  // It may be of the first of its two epochs.
+  EXPECT_TRUE(passes_through(calls, before, one, 6));
+  EXPECT_TRUE(passes_through(calls, before, two, 6));
+  EXPECT_FALSE(passes_through(calls, before, late, 6));
+  EXPECT_TRUE(passes_through(calls, before, late, 7));
+  EXPECT_FALSE(passes_through(calls, before, two, 7));
+  // A sync had covered it.
+  calls[0].durable = true;
+  EXPECT_FALSE(passes_through(calls, before, before, 4));
+  // What comes behind the state has its answers, too.
+  calls[2].outcome = Outcome::dropped;
+  EXPECT_FALSE(passes_through(calls, before, one, 5));
+}
+
+// What a call that has returned left is there at the end of its epoch, and after a sync.
+const StoreStep kSync{Kind::sync};
+TEST(StoreThreads, EpochsAndSyncs) {
+  meet(meeting(kBuffered, {put("a", "k1", std::string(60, 'x')), kSync, erase("a", "k2")},
+               {put("b", "k1", std::string(60, 'y')), put("a", "k1", std::string(60, 'z'))}));
+  meet(meeting(
+      kBuffered,
+      {put("a", "k3", std::string(60, 'x')), drop("b"), put("a", "k1", std::string(9, 'x'))},
+      {put("b", "k1", std::string(60, 'y')), tick(), put("a", "k3", "")}));
+}
+// Each flush and fence of a step of the clock is missed.
+TEST(StoreThreads, AClockThatIsNotDurableIsNoticed) {
+  Config config = on(kBuffered);
+  config.collect_sites = config.record_only = true;
+  unsigned tried = 0;
+  for (const auto& [site, use] : run_store({config, for_store(kBuffered, kWrites)}).sites) {
+    if (!site.file.starts_with("src/epoch/")) continue;
+    StoreProgram program =
+        meeting(kBuffered, {put("a", "k1", std::string(60, 'x')), kSync},
+                {put("b", "k1", std::string(60, 'y')), erase("a", "k2"), tick(), tick(), tick()});
+    program.dropped = site;
+    EXPECT_NE(run_store_threads(program).failure, "") << to_string(site);
+    ++tried;
+  }
+  EXPECT_EQ(tried, 4U);
+}
 // The fence of S1 is missed by threads, too.
 TEST(StoreThreads, ADroppedFenceIsNoticed) {
   StoreProgram program = meeting("wbtree:node=256", {put("a", "k1", std::string(60, 'x'))},
