@@ -65,6 +65,7 @@ struct Arguments {
   std::uint64_t most_nested = 64;
   std::uint64_t crash_on_every = 16;
   std::uint64_t readers = Config{}.readers;
+  std::uint64_t pool_mib = Config{}.pool_bytes >> 20;
 };
 
 void declare_options(CLI::App& app, Arguments& a) {
@@ -120,6 +121,9 @@ void declare_options(CLI::App& app, Arguments& a) {
   app.add_option("--readers", a.readers,
                  "Images are opened read-only first at one crash point in so many; 0: at none")
       ->capture_default_str();
+  app.add_option("--pool-mib", a.pool_mib, "MiB of a new pool; an execution costs the same")
+      ->capture_default_str()
+      ->check(CLI::Range(Config{}.pool_bytes >> 20, kMostPoolBytes >> 20));
 }
 
 void declare_ways(CLI::App& app, Arguments& a) {
@@ -241,6 +245,7 @@ Config base_config(const Arguments& a, const std::string& spec, KeyType keys) {
   config.most_nested = a.most_nested;
   config.crash_on_every = a.crash_on_every;
   config.readers = a.readers;
+  config.pool_bytes = a.pool_mib << 20;
   config.unordered = a.unordered;
   config.permuted = a.permuted;
   config.record_only = a.record_only;
@@ -878,7 +883,7 @@ std::vector<std::string_view> heeded(const Arguments& a) {
     more({"--exhaustive"});
     return all;
   }
-  more({"--ops", "--seed", "--record-only"});
+  more({"--ops", "--seed", "--record-only", "--pool-mib"});
   return all;
 }
 

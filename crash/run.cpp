@@ -20,9 +20,9 @@
 namespace everleaf::crash {
 namespace {
 
-constexpr std::size_t kCapacity = std::size_t{4} << 20;
-constexpr std::uint64_t kMostEvents1 = 50'000'000;  // of one recovery
-constexpr unsigned kRandomRecoveries = 4;           // of each crash point at depth 3
+constexpr std::size_t kRoom = std::size_t{3} << 20;  // that a pool may grow by
+constexpr std::uint64_t kMostEvents1 = 50'000'000;   // of one recovery
+constexpr unsigned kRandomRecoveries = 4;            // of each crash point at depth 3
 constexpr std::uint64_t kMostStepping = 8;  // executions while the clock steps after recovery
 constexpr const char* kName = "index";
 constexpr std::uint64_t kScatter = 1103;  // a prime: keys in an order that fills all nodes
@@ -65,7 +65,8 @@ class Run final : Crasher {
  public:
   explicit Run(const Config& config)
       : config_(config),
-        arena_(kCapacity, config.record_only ? 2 : 1 + config.nested, model_of(config)),
+        arena_(config.pool_bytes + kRoom, config.record_only ? 2 : 1 + config.nested,
+               model_of(config)),
         recorder_(arena_) {
     options_.domain = config.domain;  // the library has paths of its own for each
     options_.emulate = true;
@@ -138,7 +139,7 @@ class Run final : Crasher {
         reopen();
         break;
       case Do::limit:
-        capacity_ = std::min(kCapacity, bytes_[0] + op.key * pmem::kSlabBytes);
+        capacity_ = std::min(arena_.capacity(), bytes_[0] + op.key * pmem::kSlabBytes);
         reopen();
         break;
       case Do::other_index:
@@ -399,7 +400,7 @@ class Run final : Crasher {
     }
     ++report_.refused_opens;
     const std::uint64_t before =
-        std::exchange(capacity_, std::min(kCapacity, bytes_[level] + kMoreRoom));
+        std::exchange(capacity_, std::min(arena_.capacity(), bytes_[level] + kMoreRoom));
     pool = open();
     if (level != 0) capacity_ = before;
     return pool;
@@ -660,7 +661,7 @@ class Run final : Crasher {
     recorder_.settle();
     if (!again) return fail("second open: " + again.error().message);
     // Without space a tree may have to recover again, from the same log (LodgeTree).
-    if (!filled_ && capacity_ == kCapacity) open_indexes(*again);
+    if (!filled_ && capacity_ == arena_.capacity()) open_indexes(*again);
     recorder_.settle();
     // Closing it would write in what the first one has.
     PoolAccess::state(*again).abandon();
@@ -731,7 +732,8 @@ class Run final : Crasher {
       const bool stepping = pending_ && pending_->what == Do::tick;
       // An operation that runs out of space waits for epochs, too; its first step may not be over.
       const bool moved = epoch_at_crash_ != began_;
-      const bool may_wait = pending_ && (pending_->what == Do::no_space || capacity_ < kCapacity);
+      const bool may_wait =
+          pending_ && (pending_->what == Do::no_space || capacity_ < arena_.capacity());
       const auto clock = stepping             ? Steps::step
                          : moved && loading_  ? Steps::any
                          : moved || syncing() ? Steps::steps
@@ -962,9 +964,9 @@ class Run final : Crasher {
   std::optional<Pool> pool_;
   std::optional<Index<K>> index_;
   // Of the file on each level: when it was opened, on level 0 now. And the pool that is open there.
-  std::array<std::uint64_t, kMostLevels + 1> bytes_{pmem::kMinPoolBytes};
+  std::array<std::uint64_t, kMostLevels + 1> bytes_{config_.pool_bytes};
   std::array<const pmem::Medium*, kMostLevels + 1> live_{};
-  std::uint64_t capacity_ = kCapacity;
+  std::uint64_t capacity_ = arena_.capacity();
   std::size_t op_ = 0;
   std::string operation_;
   std::optional<Op> pending_;

@@ -24,11 +24,14 @@ struct Crash {
   std::vector<Choice> choices;
 };
 
+inline constexpr std::uint64_t kMostPoolBytes = std::uint64_t{60} << 20;  // 64: all slabs' states
+
 struct Config {
   std::string spec = "wbtree";
   KeyType keys = KeyType::u64;
   bool store = false;  // a store over that tree instead of an index (store_run.hpp)
   Domain domain = Domain::memory;
+  std::uint64_t pool_bytes = pmem::kMinPoolBytes;  // of a new pool of an index; whole pages
   std::vector<Op> ops;
   unsigned nested = 1;                // crashes in a row: 1, none of recovery
   std::uint64_t most = 500;           // executions per crash point before the rest is sampled,

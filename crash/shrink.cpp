@@ -148,6 +148,7 @@ std::string replay_line(const Config& config, const Origin& origin, const Failur
   if (config.store) line += " store=1";
   if (config.unordered) line += " unordered=1";
   if (config.permuted) line += " permuted=1";
+  if (config.pool_bytes != Config{}.pool_bytes) line += fmt::format(" pool={}", config.pool_bytes);
   if (config.readers != 0) line += fmt::format(" readers={}", config.readers);
   if (config.dropped) {
     line += fmt::format(" drop={}:{}:{}", config.dropped->file, config.dropped->line,
@@ -193,6 +194,9 @@ bool parse_replay(std::string_view line, Config& config, Origin& origin) {
       config.unordered = true;
     } else if (name == "permuted") {
       config.permuted = true;
+    } else if (name == "pool") {
+      good = good && number(value, config.pool_bytes) && config.pool_bytes % 4096 == 0 &&
+             config.pool_bytes >= pmem::kMinPoolBytes && config.pool_bytes <= kMostPoolBytes;
     } else if (name == "readers") {
       good = good && number(value, config.readers);
     } else if (name == "drop") {

@@ -355,10 +355,26 @@ TEST(Replay, RefusesWhatIsNoLine) {
   EXPECT_TRUE(parses(good));
   for (const char* const more :
        {" keys=words", " domain=tape", " ops=99999999999", " drop=a.cpp:1:both", " crash=1/2of2",
-        " crash=1/0of0", " crash=1/+1/+1/+1/", " keep=5-", " what=1", " word"}) {
+        " crash=1/0of0", " pool=100", " crash=1/+1/+1/+1/", " keep=5-", " what=1", " word"}) {
     EXPECT_FALSE(parses(good + more)) << more;
   }
   EXPECT_FALSE(parses("keys=u64"));
+}
+
+// What an execution finds does not depend on how long the file is, as long as it need not grow.
+TEST(Checker, LargePoolsAreExploredAlike) {
+  Config config = small(kSlotBitmap, 20);
+  config.most = 8;
+  const Report one = run(config);
+  config.pool_bytes = std::uint64_t{8} << 20;
+  const Report large = run(config);
+  ASSERT_FALSE(one.failure || large.failure);
+  EXPECT_EQ(one.crash_points, large.crash_points);
+  EXPECT_EQ(one.executions, large.executions);
+  Config again;
+  Origin parsed;
+  ASSERT_TRUE(parse_replay(replay_line(config, {{3, 0, 0}, {0, 2}}, {}), again, parsed));
+  EXPECT_EQ(again.pool_bytes, config.pool_bytes);
 }
 
 // No failure is one thing, a crash that is not there another.
