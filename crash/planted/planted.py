@@ -268,6 +268,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
+    unknown = set(arguments.only or []) - {name for name, *_ in bugs(None)}
+    if unknown:
+        parser.error(f"there is no bug of the name {sorted(unknown)[0]}")
     if arguments.apply:
         return 1 if apply_all(arguments.only) else 0
     if not arguments.work:
