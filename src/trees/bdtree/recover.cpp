@@ -134,8 +134,9 @@ Word BdTree<Keys>::look_at_keys(const Leaf& leaf, const std::array<Word, kMaxCel
 }
 
 // The list jumps through memory, a miss after the other; so of a large tree all places where leaves
-// can be are looked at in their order, leaves or not, by several threads, and the list is
-// followed from what they saw: most places are leaves.
+// can be are looked at in their order, leaves or not, by several threads, and the list is followed
+// from what they saw: most places are leaves. A file that is open for reading may have holes, a
+// hostile one a terabyte of them: there only the chunks that the list comes to are looked at.
 template <class Keys>
 class BdTree<Keys>::Survey {
  public:
@@ -143,14 +144,12 @@ class BdTree<Keys>::Survey {
       : tree_(tree),
         durable_(durable),
         blocks_(epoch::Space::blocks_of(tree.options_.shape.bytes)),
-        all_(tree.space_.chunks() >= kManyChunks),
-        steps_(tree.space_.chunks() << shift_),
-        ranges_(Keys::kRecords ? 0 : steps_.size()) {
+        many_(tree.space_.chunks() >= kManyChunks),
+        all_(many_ && !tree.c_.read_only),
+        chunks_(tree.space_.chunks()) {
     if (!all_) return;
-    base::in_parallel(tree.space_.chunks(), kManyChunks, [this](std::size_t at, std::size_t end) {
-      for (; at < end; ++at) {
-        for (std::size_t block = 0; block < blocks_; ++block) look(at << shift_ | block);
-      }
+    base::in_parallel(chunks_.size(), kManyChunks, [this](std::size_t chunk, std::size_t end) {
+      for (; chunk < end; ++chunk) look_at_chunk(chunk);
     });
   }
   // Of the place of a leaf; kEnd for 0.
@@ -161,25 +160,37 @@ class BdTree<Keys>::Survey {
     return place.chunk << shift_ | place.block;
   }
   [[nodiscard]] Offset at(std::size_t number) const {
-    const std::size_t block = number & ((std::size_t{1} << shift_) - 1);
-    return tree_.space_.chunk_at(number >> shift_) + block * tree_.options_.shape.bytes;
+    return tree_.space_.chunk_at(number >> shift_) + block_of(number) * tree_.options_.shape.bytes;
   }
   // What recovery needs to know, with the number of the leaf that follows. None: there is no leaf,
   // or it was asked before: a circle.
   [[nodiscard]] std::optional<Word> come_to(Word number) {
-    if (number == kNowhere || (steps_[number] & kTaken) != 0) return std::nullopt;
-    if (!all_) look(number);
-    return steps_[number] |= kTaken;
+    if (number == kNowhere) return std::nullopt;
+    Words& words = chunks_[number >> shift_];
+    if (words == nullptr && many_) look_at_chunk(number >> shift_);
+    if (words == nullptr) make_words(words);
+    Word& step = words[block_of(number)];
+    if ((step & kTaken) != 0) return std::nullopt;
+    if (!many_) look(number);
+    return step |= kTaken;
   }
-  [[nodiscard]] std::size_t most() const { return all_ ? steps_.size() : 0; }
-  [[nodiscard]] Word step(std::size_t number) const { return steps_[number]; }
-  [[nodiscard]] const Range& range(std::size_t number) const { return ranges_[number]; }
+  // Leaves, if all were looked at.
+  [[nodiscard]] std::size_t most() const { return all_ ? chunks_.size() * blocks_ : 0; }
+  [[nodiscard]] Word step(std::size_t number) const {
+    return chunks_[number >> shift_][block_of(number)];
+  }
+  // Of 8-byte keys.
+  [[nodiscard]] Range range(std::size_t number) const {
+    const Word* const words = chunks_[number >> shift_].get() + blocks_ + 2 * block_of(number);
+    return {words[0], words[1]};
+  }
   // Of all leaves that were asked. False: a block is somebody else's.
   [[nodiscard]] bool claim() {
-    for (std::size_t chunk = 0; chunk < tree_.space_.chunks(); ++chunk) {
+    for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+      if (chunks_[chunk] == nullptr) continue;
       std::uint64_t taken = 0;
       for (std::size_t i = 0; i < blocks_; ++i) {
-        taken |= std::uint64_t{(steps_[chunk << shift_ | i] & kTaken) != 0} << i;
+        taken |= std::uint64_t{(chunks_[chunk][i] & kTaken) != 0} << i;
       }
       if (taken != 0 && !tree_.space_.claim_all(chunk, tree_.options_.shape.bytes, taken)) {
         return false;
@@ -189,17 +200,34 @@ class BdTree<Keys>::Survey {
   }
 
  private:
+  // Of a chunk: steps, and of 8-byte keys ranges behind them.
+  using Words = std::unique_ptr<Word[]>;
   static constexpr std::size_t kManyChunks = 64;  // fewer are in a cache
   static_assert(epoch::kChunkBytes / kLeafAlign < 64);
+
+  [[nodiscard]] std::size_t block_of(std::size_t number) const {
+    return number & ((std::size_t{1} << shift_) - 1);
+  }
+  void make_words(Words& words) const {
+    words = std::make_unique<Word[]>((Keys::kRecords ? 1 : 3) * blocks_);
+  }
+  void look_at_chunk(std::size_t chunk) {
+    make_words(chunks_[chunk]);
+    for (std::size_t block = 0; block < blocks_; ++block) look(chunk << shift_ | block);
+  }
   void look(std::size_t number) {
     constexpr std::size_t kAhead = 2;
     const Offset here = at(number);
     // Somewhere else at a chunk's end, or nowhere: it only costs time.
     if (all_) tree_.leaf(here + kAhead * tree_.options_.shape.bytes).prefetch();
-    Range none;
-    Range& range = ranges_.empty() ? none : ranges_[number];
+    Range range;
     const Word step = tree_.look_at(tree_.leaf(here), durable_, range);
-    steps_[number] = (step & ~kNumber) | number_of((step & kNumber) * kLeafAlign);
+    Word* const words = chunks_[number >> shift_].get();
+    words[block_of(number)] = (step & ~kNumber) | number_of((step & kNumber) * kLeafAlign);
+    if constexpr (!Keys::kRecords) {
+      words[blocks_ + 2 * block_of(number)] = range.least;
+      words[blocks_ + 2 * block_of(number) + 1] = range.largest;
+    }
   }
 
   BdTree& tree_;
@@ -207,9 +235,9 @@ class BdTree<Keys>::Survey {
   const std::size_t blocks_;  // of a chunk
   // A number is that of the chunk, and below it, in so many bits, that of the block.
   const unsigned shift_ = static_cast<unsigned>(std::bit_width(blocks_));
+  const bool many_;
   const bool all_;
-  std::vector<Word> steps_;
-  std::vector<Range> ranges_;  // of 8-byte keys
+  std::vector<Words> chunks_;
 };
 
 // The leaf list from its head on, retired leaves included.
@@ -325,8 +353,8 @@ typename BdTree<Keys>::Content BdTree<Keys>::seen(const Survey& survey, const Li
   if constexpr (!Keys::kRecords) {
     const Word number = listed.seen & kNumber;
     const Word step = survey.step(number);
-    content = {survey.range(number).least, survey.range(number).largest, (step & kLive) != 0,
-               (step & kUnsound) == 0};
+    const Range range = survey.range(number);
+    content = {range.least, range.largest, (step & kLive) != 0, (step & kUnsound) == 0};
   }
   return content;
 }
