@@ -75,7 +75,8 @@ void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option(
       "--records", arguments.records,
       "Records that load inserts; default: half the space of keys of u1 (500000), u2, l1, "
-      "z1 and z2 (5000000), else 1000000, with --store 5000000");
+      "z1 and z2 (5000000), t1 (11000000), t2 (5000000) and t3 (12500000), else 1000000, with "
+      "--store 5000000");
   app.add_option("--ops", arguments.ops, "Operations of every other phase; default: --records");
   app.add_option("--trace", arguments.trace,
                  "Requests to a key-value cache, CSV; half of their keys are loaded before; --ops: "
@@ -164,25 +165,26 @@ void choose_pages(const std::string& pages, char** argv) {
   if (pages == "small") (void)::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 }
 
-void measure(const Arguments& arguments) {
+void measure(const Arguments& arguments, int argc, char** argv) {
   const Plan plan = make_plan(arguments);
   check_specs(plan);
   if (!plan.json.empty()) check_writable(plan.json);
   const Interrupt interrupt;
+  const Run described = describe_run(argc, argv);
   if (arguments.recovery) {
     const std::vector<RecoveryRow> rows = measure_recovery(plan);
     fmt::print("{}", recovery_table(plan, rows));
-    if (!plan.json.empty()) write_file(plan.json, recovery_json(plan, rows));
+    if (!plan.json.empty()) write_file(plan.json, recovery_json(plan, described, rows));
     return;
   }
-  const Machine machine = describe_machine();
   const std::vector<Row> rows = run(plan);
-  fmt::print("{}", to_table(plan, machine, rows));
-  if (!plan.json.empty()) write_file(plan.json, to_json(plan, machine, rows));
+  fmt::print("{}", to_table(plan, described.machine, rows));
+  if (!plan.json.empty()) write_file(plan.json, to_json(plan, described, rows));
 }
 
 int run_program(int argc, char** argv) {
-  CLI::App app("Measures persistent trees and volatile rivals side by side.", "everleaf-bench");
+  CLI::App app("Measures persistent trees, maps in memory and stores in files side by side.",
+               "everleaf-bench");
   Arguments arguments;
   declare_options(app, arguments);
   declare_where(app, arguments);
@@ -191,7 +193,7 @@ int run_program(int argc, char** argv) {
     app.parse(argc, argv);
     if (arguments.split && !split_so_far()) hand_over_to_split(argv);
     choose_pages(arguments.pages, argv);
-    measure(arguments);
+    measure(arguments, argc, argv);
     // Whoever started this program shall see why it ended.
     if (Interrupt::asked()) {
       std::fflush(stdout);

@@ -1,8 +1,8 @@
 // everleaf-micro: what two papers measure without a tree. Figure 4 of the wB+-Tree paper (2.4): 8
-// bytes written to each line of an array ten times as large as the last-level cache, in order or
-// along a list in random order; alone, with clflush, and with mfence every i lines. Figure 1 of the
-// PB+tree paper (II-C): nodes of such an array read from their first key to their last, or from the
-// last.
+// bytes written to each line of an array ten times as large as the last-level cache, but at most 1
+// GiB, in order or along a list in random order; alone, with clflush, and with mfence every i
+// lines. Figure 1 of the PB+tree paper (II-C): nodes of such an array read from their first key to
+// their last, or from the last.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -17,6 +17,8 @@
 
 #include <emmintrin.h>
 #include <fmt/format.h>
+#include <unistd.h>
+
 namespace {
 
 constexpr std::array kEvery{1U, 2U, 4U, 8U, 16U};
@@ -105,25 +107,40 @@ nlohmann::json scans(const std::vector<Line>& lines, std::mt19937_64& random, bo
   return all;
 }
 
+constexpr std::size_t kKiB = 1024;
+
 // What the first processor has; sysconf() may count those of a whole socket.
-std::size_t default_lines() {
-  constexpr std::size_t kKiB = 1024;
+std::size_t last_cache_bytes() {
   constexpr std::size_t kUnknown = 32 * kKiB;
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   std::size_t size = 0;  // "32768K"
   if (!(file >> size) || file.peek() != 'K') size = kUnknown;
-  return 10 * size * kKiB / sizeof(Line);
+  return size * kKiB;
+}
+
+// Ten times the cache; of a huge one less, or a round would take minutes and gigabytes.
+std::size_t default_lines(std::size_t cache_bytes) {
+  constexpr std::size_t kMostBytes = kKiB * kKiB * kKiB;
+  return std::min(10 * cache_bytes, kMostBytes) / sizeof(Line);
+}
+
+void show_progress(unsigned round, unsigned rounds, const char* what) {
+  if (::isatty(STDERR_FILENO) != 1) return;
+  fmt::print(stderr, "\r\x1b[K  round {}/{}: {}", round + 1, rounds, what);
+  std::fflush(stderr);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"Writes with clflush and mfence, and scans of nodes in both directions."};
-  std::size_t count = default_lines();
+  const std::size_t cache_bytes = last_cache_bytes();
+  std::size_t count = default_lines(cache_bytes);
   unsigned repeat = 3;
   std::uint64_t seed = 1;
   std::string json;
-  app.add_option("--lines", count, "Lines of 64 bytes (default: ten times the last-level cache)")
+  app.add_option("--lines", count,
+                 "Lines of 64 bytes (default: ten times the last-level cache, at most 1 GiB)")
       ->check(CLI::Range(std::size_t{1000}, std::size_t{1} << 30));
   app.add_option("--repeat", repeat, "Rounds")->check(CLI::Range(1, 100));
   app.add_option("--seed", seed, "Of the random order");
@@ -138,14 +155,21 @@ int main(int argc, char** argv) {
   for (std::size_t i = 0; i < order.size(); ++i) {
     lines[order[i]].next = order[(i + 1) % order.size()];
   }
-  nlohmann::json out{{"lines", lines.size()}, {"rounds", nlohmann::json::array()}};
+  nlohmann::json out{{"lines", lines.size()},
+                     {"bytes", lines.size() * sizeof(Line)},
+                     {"cache_bytes", cache_bytes},
+                     {"rounds", nlohmann::json::array()}};
   for (unsigned round = 0; round < repeat; ++round) {
     nlohmann::json one;
+    show_progress(round, repeat, "writes in order");
     one["sequential"] = writes(lines, [](std::uint64_t at) { return at + 1; });
+    show_progress(round, repeat, "writes in random order");
     one["random"] = writes(lines, [&lines](std::uint64_t at) { return lines[at].next; });
+    show_progress(round, repeat, "scans of nodes");
     one["scan"] = scans(lines, random, round % 2 == 0);
     out["rounds"].push_back(std::move(one));
   }
+  if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\x1b[K");
   if (json.empty()) {
     fmt::print("{}\n", out.dump(2));
     return 0;

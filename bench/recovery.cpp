@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -38,6 +39,14 @@ std::uint64_t since(Clock::time_point from) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - from).count());
 }
 
+// Of all threads of this process.
+std::uint64_t cpu_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
 template <class T>
 T must(Result<T> result, const std::string& what) {
   if (result) return *std::move(result);
@@ -55,7 +64,7 @@ class Subject {
         keys_(KeyOrder::scattered, plan.seed) {}
 
   RecoveryRow measure() {
-    RecoveryRow row{choice_.name, {}, threads_, 0, {}};
+    RecoveryRow row{choice_.name, {}, {}, threads_, 0, {}};
     for (unsigned round = 0; round < plan_.repeat; ++round) {
       kill_a_writer(round);
       if (Interrupt::asked()) break;
@@ -167,20 +176,26 @@ class Subject {
 
   Reopened reopen(RecoveryRow& row) const {
     Reopened times;
+    const std::uint64_t cpu_begun = cpu_ns();
+    const auto opening = Clock::now();
     Pool pool = open(Mode::open);
     times.open_ns = pool.info().open_ns;
     times.replayed = pool.info().replayed;
     auto begun = Clock::now();
     const auto index = must(pool.index<K>(kName), choice_.name);
     times.index_ns = since(begun);
+    const double whole = static_cast<double>(std::max<std::uint64_t>(1, since(opening)));
+    times.cpu_share = std::min(1.0, static_cast<double>(cpu_ns() - cpu_begun) / whole);
     KeyCodec<K> codec(plan_.key_bytes);
     begun = Clock::now();
     look(index, codec, 0);
     times.find_ns = since(begun);
     const std::uint64_t step = std::max<std::uint64_t>(1, plan_.records / kLooks);
     for (std::uint64_t id = 0; id < plan_.records; id += step) look(index, codec, id);
+    row.domain = to_string(pool.info().domain.domain);
     row.spec = index.info().spec;
-    row.keys = index.size();
+    times.keys = index.size();
+    row.keys = times.keys;
     for (const auto& [name, value] : index.stats().more) {
       if (name == "rebuild_ns") times.rebuild_ns = value;
     }
@@ -270,20 +285,20 @@ std::string recovery_table(const Plan& plan, const std::vector<RecoveryRow>& row
   return text;
 }
 
-std::string recovery_json(const Plan& plan, const std::vector<RecoveryRow>& rows) {
-  nlohmann::ordered_json json;
-  json["program"] = "everleaf-bench";
-  json["schema"] = 1;
-  json["interrupted"] = Interrupt::asked();
+std::string recovery_json(const Plan& plan, const Run& run, const std::vector<RecoveryRow>& rows) {
+  nlohmann::ordered_json json = head_json(run);
   json["recovery"] = nlohmann::ordered_json::array();
   for (const RecoveryRow& row : rows) {
     nlohmann::ordered_json one = {{"index", row.name},      {"spec", row.spec},
                                   {"threads", row.threads}, {"records", plan.records},
-                                  {"keys", plan.keys_text}, {"size", row.keys}};
+                                  {"keys", plan.keys_text}, {"size", row.keys},
+                                  {"domain", row.domain},   {"pages", plan.pages}};
     for (const Reopened& times : row.opened) {
       one["opened"].push_back({{"open_ns", times.open_ns},
                                {"index_ns", times.index_ns},
                                {"find_ns", times.find_ns},
+                               {"cpu_share", times.cpu_share},
+                               {"size", times.keys},
                                {"replayed", times.replayed},
                                {"rebuild_ns", times.rebuild_ns},
                                {"leaf_pass_ns", times.pass.ns},

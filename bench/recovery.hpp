@@ -7,6 +7,7 @@
 
 #include "leaf_pass.hpp"
 #include "plan.hpp"
+#include "report.hpp"
 
 namespace everleaf::bench {
 
@@ -15,6 +16,9 @@ struct Reopened {
   std::uint64_t open_ns = 0;   // PoolInfo::open_ns: mapped, headers checked, redo records applied
   std::uint64_t index_ns = 0;  // Pool::index(): what the tree recovers or rebuilds
   std::uint64_t find_ns = 0;   // the first find
+  // Of the two: processor time over time; below 1 the opening waited, or others ran.
+  double cpu_share = 0;
+  std::uint64_t keys = 0;      // that are there
   std::uint64_t replayed = 0;  // redo records
   // BD+Tree: of the open, what the inner nodes took; and what that is compared with.
   std::uint64_t rebuild_ns = 0;
@@ -24,6 +28,7 @@ struct Reopened {
 struct RecoveryRow {
   std::string name;
   std::string spec;
+  std::string domain;
   unsigned threads = 0;
   std::uint64_t keys = 0;  // after the last open
   std::vector<Reopened> opened;
@@ -35,6 +40,6 @@ struct RecoveryRow {
 // --repeat says. Throws Failure. To be called before any thread is started.
 std::vector<RecoveryRow> measure_recovery(const Plan& plan);
 std::string recovery_table(const Plan& plan, const std::vector<RecoveryRow>& rows);
-std::string recovery_json(const Plan& plan, const std::vector<RecoveryRow>& rows);
+std::string recovery_json(const Plan& plan, const Run& run, const std::vector<RecoveryRow>& rows);
 
 }  // namespace everleaf::bench

@@ -9,6 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include <everleaf/version.h>
+
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/utsname.h>
@@ -394,8 +397,6 @@ std::string describe_indexes(const Plan& plan, const std::vector<Row>& rows) {
   return text;
 }
 
-}  // namespace
-
 Machine describe_machine() {
   Machine machine;
   machine.cpu = cpu_model();
@@ -410,6 +411,39 @@ Machine describe_machine() {
   machine.optimized = true;
 #endif
   return machine;
+}
+
+}  // namespace
+
+Run describe_run(int argc, const char* const* argv) {
+  Run run;
+  run.machine = describe_machine();
+  const auto now =
+      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
+  run.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
+  run.command.emplace_back("everleaf-bench");
+  for (int i = 1; i < argc; ++i) run.command.emplace_back(argv[i]);
+  return run;
+}
+
+nlohmann::ordered_json head_json(const Run& run) {
+  const Machine& machine = run.machine;
+  return {{"program", "everleaf-bench"},
+          {"schema", 1},
+          {"version", EVERLEAF_VERSION},
+          {"date", run.date},
+          {"command", run.command},
+          {"machine",
+           {{"cpu", machine.cpu},
+            {"cores", machine.cores},
+            {"kernel", machine.kernel},
+            {"thp", machine.thp},
+            {"thp_shmem", machine.thp_shmem},
+            {"flush_instruction", flush_instruction()},
+            {"load_average", machine.load_average},
+            {"clock_ns", machine.clock_ns},
+            {"optimized", machine.optimized}}},
+          {"interrupted", Interrupt::asked()}};
 }
 
 double median(std::vector<double> values) {
@@ -448,20 +482,8 @@ std::optional<Ratio> ratio_to(const Row& row, const std::vector<Row>& rows, std:
   return Ratio{median(row.mops) / median(rival->mops), least, most};
 }
 
-std::string to_json(const Plan& plan, const Machine& machine, const std::vector<Row>& rows) {
-  Json json;
-  json["program"] = "everleaf-bench";
-  json["schema"] = 1;
-  json["machine"] = {{"cpu", machine.cpu},
-                     {"cores", machine.cores},
-                     {"kernel", machine.kernel},
-                     {"thp", machine.thp},
-                     {"thp_shmem", machine.thp_shmem},
-                     {"flush_instruction", flush_instruction()},
-                     {"load_average", machine.load_average},
-                     {"clock_ns", machine.clock_ns},
-                     {"optimized", machine.optimized}};
-  json["interrupted"] = Interrupt::asked();
+std::string to_json(const Plan& plan, const Run& run, const std::vector<Row>& rows) {
+  Json json = head_json(run);
   json["rows"] = Json::array();
   for (const Row& row : rows) json["rows"].push_back(row_json(row, rows, plan));
   return json.dump(2) + "\n";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +23,15 @@ struct Machine {
   std::uint64_t clock_ns = 0;  // cost of one clock read, part of every latency
   bool optimized = false;      // assertions are off
 };
-Machine describe_machine();
+
+// What a file of results says of its making.
+struct Run {
+  Machine machine;
+  std::string date;                  // UTC, of the start: 2026-01-31T12:00:00Z
+  std::vector<std::string> command;  // "everleaf-bench" and its arguments
+};
+Run describe_run(int argc, const char* const* argv);
+nlohmann::ordered_json head_json(const Run& run);
 
 // Figures of a row that need other rows of the same run.
 struct Ratios {
@@ -44,7 +53,7 @@ std::optional<Ratio> ratio_to(const Row& row, const std::vector<Row>& rows, std:
 
 double median(std::vector<double> values);
 
-std::string to_json(const Plan& plan, const Machine& machine, const std::vector<Row>& rows);
+std::string to_json(const Plan& plan, const Run& run, const std::vector<Row>& rows);
 std::string to_table(const Plan& plan, const Machine& machine, const std::vector<Row>& rows);
 
 }  // namespace everleaf::bench

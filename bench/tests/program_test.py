@@ -3,6 +3,7 @@
 Usage: program_test.py PATH-TO-EVERLEAF-BENCH
 """
 
+import datetime
 import json
 import os
 import pty
@@ -61,6 +62,21 @@ class Program(unittest.TestCase):
         with open(self.json, encoding="utf-8") as file:
             return json.load(file)["rows"], done.stdout
 
+    def check_head(self, content, option):
+        """When and how a file was made."""
+        began = datetime.datetime.strptime(content["date"], "%Y-%m-%dT%H:%M:%S%z")
+        age = datetime.datetime.now(datetime.timezone.utc) - began
+        self.assertTrue(datetime.timedelta(0) <= age < datetime.timedelta(minutes=10), content["date"])
+        self.assertRegex(content["version"], r"^\d+\.\d+\.\d+$")
+        self.assertEqual(content["command"][:2], ["everleaf-bench", "--dir"])
+        self.assertIn(option, content["command"])
+        self.assertGreater(content["machine"]["cores"], 0)
+
+    def test_when_and_how(self):
+        self.measure("--index", "wbtree", "--records", "500", "--workload", "load", "--repeat", "1")
+        with open(self.json, encoding="utf-8") as file:
+            self.check_head(json.load(file), "--workload")
+
     def test_recovery(self):
         done = self.run_program("--dir", self.dir, "--json", self.json, "--recovery", "--index",
                                 "wbtree,bdtree,absl-btree", "--records", "500", "--threads", "1,2",
@@ -68,14 +84,20 @@ class Program(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(os.listdir(self.dir), [], "pools are left behind")
         with open(self.json, encoding="utf-8") as file:
-            rows = json.load(file)["recovery"]
+            content = json.load(file)
+        self.check_head(content, "--recovery")
+        rows = content["recovery"]
         self.assertEqual([(row["index"], row["threads"]) for row in rows],
                          [("wbtree", 1), ("wbtree", 2), ("bdtree", 1), ("bdtree", 2)])
         for row in rows:
             self.assertGreaterEqual(row["size"], 500)
+            self.assertEqual((row["domain"], row["pages"]), ("process", "small"))
             self.assertEqual(len(row["opened"]), 2)
+            self.assertEqual(row["size"], row["opened"][-1]["size"])
             for opened in row["opened"]:
                 self.assertGreater(opened["open_ns"], 0)
+                self.assertTrue(500 <= opened["size"] <= row["size"])
+                self.assertTrue(0 < opened["cpu_share"] <= 1)
                 of_leaves = row["index"] == "bdtree"  # 500 keys and more, at most 56 in a leaf
                 self.assertEqual(opened["leaves"] >= row["size"] / 56 / 2, of_leaves)
                 self.assertEqual(opened["leaf_pass_ns"] > 0, of_leaves)
