@@ -30,8 +30,8 @@ def load_charts():
 
 def main():
     parser = argparse.ArgumentParser(
-        prog="everleaf report", description="Results of `everleaf bench --json` and `everleaf paper --json` "
-        "as one HTML page with charts that needs no network.",
+        prog="everleaf report", description="Results of `everleaf bench --json`, `everleaf traffic --json` "
+        "and `everleaf paper --json` as one HTML page with charts that needs no network.",
         epilog="Exit codes: 0 done; 2 bad usage, a file that does not hold results; 3 a file cannot be read "
         "or written, matplotlib is missing")
     parser.add_argument("results", nargs="+", metavar="RESULTS.json")

@@ -19,6 +19,7 @@ p { margin: 0 0 10px; max-width: 46rem; }
 .cards { display: grid; gap: 22px 26px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); }
 .card svg { display: block; width: 100%; height: auto; max-width: 460px; font-family: inherit; }
 .wide { overflow-x: auto; }
+code { overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: 0.875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 10px 4px 0; text-align: left; vertical-align: top; border-bottom: 1px solid #ddd; }
 td.n, th.n { text-align: right; white-space: nowrap; }
@@ -205,10 +206,33 @@ def space(rows):
     return cards("Space", "Bytes for each record, file and DRAM. Shorter is better.", made)
 
 
+# As PLAN, of recoveries and of the model.
+RECOVERED = {"keys": "{} keys".format, "domain": "domain {}".format, "pages": PLAN["pages"]}
+MODELLED = {"machine": "machine {}".format, "flush": "flush {}".format, "records": "{:,} records".format,
+            "ops": "{:,} operations".format, "cache_bytes": "{:,} bytes of cache".format,
+            "epoch_ops": "epochs of {:,} operations".format}
+
+
+def apart(rows, plan, *names):
+    """(rows that were measured alike, what of it is not alike in all of them). `names`: fields that a
+    title says anyway."""
+    differing = [name for name in plan if len({row.get(name) for row in rows}) > 1]
+    for own in group(rows, lambda row: tuple(row.get(name) for name in (*names, *plan))).values():
+        yield own, [plan[name](own[0][name]) for name in differing if own[0].get(name) is not None]
+
+
+def numbered(rows):
+    """Names of indexes; of one that stands twice, which one it is."""
+    names = [row["index"] for row in rows]
+    return [f"{name} (run {names[:i + 1].count(name)})" if names.count(name) > 1 else name
+            for i, name in enumerate(names)]
+
+
 def traffic(results):
     made = []
-    for (workload, ops), own in group(results.traffic, lambda row: (row["workload"], row["ops"])).items():
-        names = [row["index"] for row in own]
+    for own, differing in apart(results.traffic, MODELLED, "workload"):
+        workload, ops = ", ".join([own[0]["workload"], *differing]), own[0]["ops"]
+        names = numbered(own)
         for title, read, written in (("lines to the memory controller", "read_mib", "written_mib"),
                                      ("media", "media_read_mib", "media_written_mib")):
             parts = tuple((name, color, [row[field] / ops * 1e6 for row in own])
@@ -222,30 +246,32 @@ def traffic(results):
 
 
 def counts(rows):
-    """Flushes, fences and words of an operation: exact, whatever the machine."""
+    """Flushes, fences and words of an operation: of strict trees exact, whatever the machine."""
     own = [row for row in rows if row["flushes_per_op"] is not None and row["fences_per_op"] is not None
            and row["words_per_op"] is not None and row["threads"] == 1 and row["flushes_per_op"] + row["words_per_op"] > 0]
     if not own:
         return ""
+    differing = varying(own)
     lines = "".join(
-        f"<tr><td>{say(row['phase'])}</td><td>{say(row['index'])}</td>"
+        f"<tr><td>{say(title_of([row], differing, row['phase']))}</td><td>{say(row['index'])}</td>"
         + "".join(f'<td class="n">{row[name]:.2f}</td>'
                   for name in ("flushes_per_op", "fences_per_op", "words_per_op")) + "</tr>" for row in own)
-    return ('<h2>Persistence</h2><p>For one operation. Fewer is better; these do not depend on the machine.</p>'
+    return ('<h2>Persistence</h2><p>For one operation. Fewer is better. Those of strict trees do not '
+            'depend on the machine; of buffered ones they do: their epochs end by the clock.</p>'
             '<div class="wide"><table><tr><th>phase</th><th>index</th><th class="n">flushes</th>'
             f'<th class="n">fences</th><th class="n">words</th></tr>{lines}</table></div>')
 
 
 def recovery(results):
     made = []
-    for (records, threads), own in group(results.recovery,
-                                         lambda row: (row["records"], row["threads"])).items():
-        names = [row["index"] for row in own]
+    for own, differing in apart(results.recovery, RECOVERED, "records", "threads"):
+        records, threads = own[0]["records"], own[0]["threads"]
+        names = numbered(own)
         parts = tuple((title, color, [statistics.median(one[field] for one in row["opened"]) / 1e6
                                       for row in own])
                       for title, color, field in (("pool", charts.OURS, "open_ns"),
                                                   ("index", "#E69F00", "index_ns")))
-        title = f"{records:,} records, {threads} writer{'s' * (threads > 1)} killed"
+        title = ", ".join([f"{records:,} records, {threads} writer{'s' * (threads > 1)} killed", *differing])
         made.append(card(title, charts.stacked(names, parts, "milliseconds, median", "recovery, " + title)))
     return cards("Opening after a crash", "From the first system call until the index can be used. Shorter is "
                  "better.", made)
@@ -274,8 +300,9 @@ def claims(results):
     total = ", ".join(f"{found[word]} {words if found[word] > 1 else word}"
                       for word, words in PLURALS.items() if found[word])
     body = "".join(claim(result) for result in results.claims)
-    return (f"<h2>What the papers claim</h2><p><b>{len(results.claims)} claims: {say(total)}.</b> Each was run "
-            "with the same kind of work, scaled, and judged by a rule that was written before.</p>" + body)
+    return (f"<h2>What the papers claim</h2><p><b>{len(results.claims)} claims: {say(total)}.</b> Those that "
+            "have parts were run with the same kind of work, scaled, and judged by the rules that stand beside the "
+            "figures.</p>" + body)
 
 
 def everything(rows):
@@ -309,10 +336,20 @@ def machine(results):
     return "".join(dict.fromkeys(lines))
 
 
+def runs(results):
+    """When, by which version, and what was typed."""
+    lines = []
+    for date, version, command in dict.fromkeys(results.runs):
+        facts = ", ".join(part for part in (date, f"Everleaf {version}" if version else "") if part)
+        code = f"<code>{say(command)}</code>" if command else ""
+        lines.append(f'<p class="small">{": ".join(part for part in (say(facts), code) if part)}</p>')
+    return "".join(lines)
+
+
 def page(results):
     rows = tell_apart(results.rows)
     styles = charts.style(list(dict.fromkeys(row["index"] for row in rows)))
-    body = "".join((machine(results), throughput(rows), latency(rows, styles), scaling(rows, styles),
+    body = "".join((machine(results), runs(results), throughput(rows), latency(rows, styles), scaling(rows, styles),
                     counts(rows), traffic(results), space(rows), recovery(results), claims(results),
                     everything(rows)))
     return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '

@@ -1,6 +1,7 @@
 """Reads and checks files of results."""
 
 import json
+import shlex
 
 
 class WrongFile(Exception):
@@ -18,6 +19,8 @@ OPTIONAL = ("dram_bytes_per_key", "flushes_per_op", "fences_per_op", "words_per_
 # Of how a row was measured; older files lack some.
 HOW = {"pages": str, "store": bool, "value_bytes": int, "batch": int, "scan_length": int, "epoch_ns": int,
        "seed": int}
+HOW_RECOVERED = {"domain": str, "pages": str, "keys": str}
+HOW_MODELLED = {"machine": str, "flush": str, "records": int, "cache_bytes": int, "epoch_ops": int}
 RECOVERY = {"index": str, "threads": int, "records": int, "opened": list}
 CLAIM = {"id": str, "paper": str, "verdict": str, "sentence": str, "checks": list, "date": str}
 CHECK = {"what": str, "paper": str, "rule": str, "text": str}
@@ -38,6 +41,21 @@ def check(entry, fields, what):
     return entry
 
 
+def check_optional(entry, fields, what):
+    for name, kind in fields.items():
+        if entry.get(name) is not None and not isinstance(entry[name], kind):
+            raise WrongFile(f"'{name}' of a {what} is {entry[name]!r}")
+
+
+def run_of(content):
+    """When and how a file was made: date, version and command as text; "" where it does not say."""
+    command = content.get("command")
+    if not (isinstance(command, list) and all(isinstance(word, str) for word in command)):
+        command = []
+    texts = [content.get(name) if isinstance(content.get(name), str) else "" for name in ("date", "version")]
+    return (*texts, shlex.join(command))
+
+
 class Results:
     """Of all files together."""
 
@@ -47,6 +65,7 @@ class Results:
         self.claims = []
         self.traffic = []
         self.machines = []
+        self.runs = []
         self.interrupted = False
 
     def add(self, content):
@@ -64,22 +83,27 @@ class Results:
             for name in OPTIONAL:
                 if row.setdefault(name, None) is not None:
                     check(row, {name: NUMBER}, "row")
-            for name, kind in HOW.items():
-                if row.get(name) is not None and not isinstance(row[name], kind):
-                    raise WrongFile(f"'{name}' of a row is {row[name]!r}")
+            check_optional(row, HOW, "row")
             if row["mops"] == 0 or row["threads"] == 0:
                 raise WrongFile("a row without throughput or threads")
         for claim in self.claims:
             for part in claim["checks"]:
                 check(part, CHECK, "part of a claim")
         for row in self.recovery:
+            check_optional(row, HOW_RECOVERED, "recovery row")
             for one in row["opened"]:
                 check(one, {"open_ns": NUMBER, "index_ns": NUMBER}, "opening")
             if not row["opened"]:
                 raise WrongFile("a recovery row without openings")
         for row in self.traffic:
+            check_optional(row, HOW_MODELLED, "traffic row")
             if row["ops"] == 0:
                 raise WrongFile("a traffic row without operations")
+        if any(run_of(content)):
+            self.runs.append(run_of(content))
+        self.runs += dict.fromkeys(
+            (claim["date"], "", claim["invocation"]) for claim in content.get("claims") or []
+            if isinstance(claim.get("invocation"), str))
         machine = content.get("machine")
         for found in [machine] + [claim.get("machine") for claim in content.get("claims", [])]:
             if isinstance(found, dict) and found not in self.machines:

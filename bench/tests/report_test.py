@@ -18,7 +18,7 @@ PROGRAM = sys.argv.pop(1)
 
 CLAIM = {"id": "zz:fig1", "paper": "a < b", "verdict": "does not hold", "sentence": "1 does not",
          "checks": [{"what": "x", "paper": "2x", "rule": "at least 1.50x", "text": "0.50x", "holds": False}],
-         "date": "2020-01-01", "machine": None, "scale": 0.5}
+         "date": "2020-01-01", "machine": None, "scale": 0.5, "invocation": "everleaf paper zz:fig1"}
 TRAFFIC = [{"index": index, "workload": "u1", "ops": 1000, "read_mib": size, "written_mib": 1,
             "media_read_mib": 2, "media_written_mib": 3} for index, size in (("wbtree", 5), ("bdtree", 7))]
 
@@ -127,6 +127,50 @@ class Report(unittest.TestCase):
         self.assertIn("<h3>find, 1 thread, 16 at once</h3>", text)
         # Nothing to a look-up: the same chart.
         self.assertIn("wbtree (run 2): ", charts(batch=1, scan_length=5))
+
+    def test_models_and_recoveries_that_differ_stand_apart(self):
+        path = self.place / "other.json"
+
+        def titles(name, rows):
+            path.write_text(json.dumps({"schema": 1, name: rows}))
+            return re.findall("<h3>(.*?)</h3>", self.page(path))
+
+        how = {"machine": "optane", "flush": "none", "records": 7, "cache_bytes": 4096, "epoch_ops": 9}
+        for field, other, said in (("machine", "pcm", "machine pcm"), ("flush", "clwb", "flush clwb"),
+                                   ("records", 8, "8 records"), ("ops", 2000, "2,000 operations"),
+                                   ("cache_bytes", 64, "64 bytes of cache"), ("epoch_ops", 3, "epochs of 3 ")):
+            rows = [TRAFFIC[0] | how, TRAFFIC[0] | how | {field: other}]
+            found = titles("traffic", rows)
+            self.assertEqual(len(found), 4, found)
+            self.assertEqual(sum(said in title for title in found), 2, found)
+        self.assertEqual(len(titles("traffic", [TRAFFIC[0] | how, TRAFFIC[1] | how])), 2)
+        self.assertEqual(len(titles("traffic", [TRAFFIC[0]] * 2)), 2)
+        self.assertIn("wbtree (run 2): ", self.page(path))
+        row = json.loads(self.recovery.read_text())["recovery"][0]
+        for field, other, said in (("domain", "disk", "domain disk"), ("pages", "huge", "2 MiB pages"),
+                                   ("keys", "bytes", "bytes keys")):
+            found = titles("recovery", [row, row | {field: other}])
+            self.assertEqual(len(found), 2, found)
+            self.assertTrue(any(said in title for title in found), found)
+
+    def test_counts_say_what_they_are_of(self):
+        content = json.loads(self.rows.read_text())
+        rows = [row for row in content["rows"] if (row["index"], row["phase"], row["threads"]) == ("wbtree", "load", 1)]
+        content["rows"] = rows + [row | {"keys": "bytes"} for row in rows]
+        path = self.place / "keys.json"
+        path.write_text(json.dumps(content))
+        self.assertIn("<td>load, bytes keys</td><td>wbtree</td>", self.page(path))
+
+    def test_when_and_how(self):
+        text = self.page(self.rows, self.recovery, self.claims)
+        self.assertRegex(text, r"20\d\d-\d\d-\d\dT[\d:]{8}Z, Everleaf \d+\.\d+\.\d+: <code>everleaf-bench --index")
+        self.assertIn("--recovery", text)
+        self.assertIn("2020-01-01: <code>everleaf paper zz:fig1</code>", text)
+        older = {key: value for key, value in json.loads(self.rows.read_text()).items()
+                 if key not in ("date", "version", "command")}
+        path = self.place / "older.json"
+        path.write_text(json.dumps(older))
+        self.assertNotIn("<code>", self.page(path))
 
     def test_wrong_files_are_2_and_named(self):
         good = json.loads(self.rows.read_text())
