@@ -1,10 +1,12 @@
 // everleaf-traffic: what trees would read and write on a persistent medium, by the model of
 // model.hpp, while they run workloads of everleaf-bench. README.md of crash/.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -272,20 +274,28 @@ void declare_options(CLI::App& app, Arguments& a) {
   app.add_option("--json", a.bench.json, "Write the rows to this file, too");
 }
 
+// Before anything else looks at the names: whether a rival was built in does not matter here.
+void refuse_rivals(const std::string& names) {
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, ',');) {
+    if (std::ranges::find(bench::kRivals, name, &bench::RivalInfo::name) == bench::kRivals.end()) {
+      continue;
+    }
+    throw Failure(bench::kExitUsage, fmt::format("--index: {} is no tree of this library", name));
+  }
+}
+
 void measure(Arguments& arguments) {
   if (arguments.bench.index.empty()) {
     for (const TreeInfo& info : trees()) {
       arguments.bench.index += (arguments.bench.index.empty() ? "" : ",") + std::string(info.name);
     }
   }
+  refuse_rivals(arguments.bench.index);
   const bench::Plan plan = bench::make_plan(arguments.bench);
   const Machine machine = machine_of(arguments);
   Json rows = Json::array();
   for (const bench::IndexChoice& choice : plan.indexes) {
-    if (choice.rival) {
-      throw Failure(bench::kExitUsage,
-                    fmt::format("--index: {} is no tree of this library", choice.name));
-    }
     Subject subject(plan, choice.name, machine);
     for (const Row& row : subject.run(arguments.epoch_ops)) {
       rows.push_back(to_json(row, plan, arguments, machine));

@@ -56,6 +56,7 @@ class Program(unittest.TestCase):
 
     def test_bad_usage(self):
         for arguments, word in ((["--index", "oak"], "oak"), (["--index", "std-map"], "std-map"),
+                                (["--index", "lmdb-sync"], "lmdb-sync is no tree of this library"),
                                 (["--machine", "tape"], "tape"), (["--flush", "x"], "x"),
                                 (["--cache-scale", "0"], "cache-scale"),
                                 (["--workload", "fnd"], "fnd"), (["--index", "wbtree:node=1"], "node")):
