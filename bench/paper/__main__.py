@@ -56,7 +56,7 @@ def choose(claims, options):
     for name in options.id:
         if name not in claims:
             near = difflib.get_close_matches(name, claims, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f"; did you mean {near[0]}?" if near else ";"
             fail(EXIT_USAGE, f"no claim '{name}'{hint} `everleaf paper --list` shows them all")
     return list(claims.values()) if options.all else [claims[name] for name in options.id]
 
@@ -136,7 +136,7 @@ def result_of(claim, place, options):
         "scale": options.scale if ran else None, "rounds": place.rounds_run,
         "records": sorted(place.sizes.items()), "seconds": round(time.monotonic() - began, 1),
         "cpu_share": place.least_cpu_share, "repeated": place.repeated, "load_average": load if ran else None,
-        "machine": place.machine if ran else None, "invocation": invocation(options) if ran else None,
+        "machine": place.ask_machine() if ran else None, "invocation": invocation(options) if ran else None,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
     }, failed
 
@@ -190,7 +190,11 @@ def main():
         write_results(options.json, results, claims)  # a wrong name must not cost the run
     any_failed = False
     for claim in chosen:
-        result, failed = result_of(claim, place, options)
+        try:
+            result, failed = result_of(claim, place, options)
+        except (KeyboardInterrupt, Terminated):
+            say_lost(claim, options)
+            raise
         any_failed = any_failed or failed
         results[claim.id] = result
         show(result)
@@ -203,6 +207,16 @@ def main():
 
 class Terminated(BaseException):
     """SIGTERM: on its way out it ends the program that runs."""
+
+
+def say_lost(claim, options):
+    """A claim is judged by all of its rounds: of a part of them there is no result."""
+    if claim.measure is None:
+        return
+    clear = "\r\033[K" if sys.stderr.isatty() else ""
+    kept = f"; {options.json} has the claims before it" if options.json else ""
+    print(f"{clear}everleaf-paper: stopped in {claim.id}, whose rounds so far are lost{kept}", file=sys.stderr,
+          flush=True)
 
 
 def terminate(number, frame):

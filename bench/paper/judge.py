@@ -89,6 +89,11 @@ def counted(check):
     return dataclasses.replace(check, counted=True)
 
 
+def only_if(enough, check):
+    """Of too little that was measured no figure decides."""
+    return check if enough else dataclasses.replace(check, holds=None, rule=check.rule + "; too few keys to decide")
+
+
 def undecided(checks):
     """The same figures, of which no time decides anything."""
     return [check if check.counted else dataclasses.replace(check, holds=None) for check in checks]

@@ -4,9 +4,12 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
+
+import host
 
 STRICT = ("--domain", "memory", "--emulate")  # every clwb and sfence is executed, on DRAM
 
@@ -50,6 +53,27 @@ class Rows:
         return self.row(index, phase, threads)["tree"][figure]["change"]
 
 
+class Openings:
+    """Of one row of `--recovery`: what each opening took and found."""
+
+    def __init__(self, rows):
+        opened = rows[0]["opened"]
+        self.ns = [one["open_ns"] + one["index_ns"] for one in opened]
+        self.keys = [one["size"] for one in opened]
+
+    def time_over(self, other):
+        """For each round."""
+        return [mine / theirs for mine, theirs in zip(self.ns, other.ns)]
+
+    def keys_over(self, other):
+        return [mine / theirs for mine, theirs in zip(self.keys, other.keys)]
+
+
+def array_of(out):
+    """What everleaf-micro wrote to, and why it has that size."""
+    return f"{out['bytes'] / 2**20:.4g} MiB and {out['cache_bytes'] / 2**20:.4g} MiB"
+
+
 class Lab:
     def __init__(self, programs, scale, repeat, directory=None):
         self.programs = programs
@@ -90,25 +114,27 @@ class Lab:
         if command not in self.commands:
             self.commands.append(command)
 
-    def run(self, program, *arguments, remember=True):
-        """Standard output."""
+    def run(self, program, *arguments, remember=True, shows_progress=False):
+        """Standard output. `shows_progress`: on a terminal the program does so itself."""
         if remember:
             self.remember(program, arguments)
         path = self.path_of(program)
         if path is None:
             raise CannotTest(f"the program {program} is not there")
-        done = subprocess.run([path, *arguments], capture_output=True, text=True,
-                              check=False)
+        shown = shows_progress and sys.stderr.isatty()
+        done = subprocess.run([path, *arguments], stdout=subprocess.PIPE,
+                              stderr=None if shown else subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
-            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            reason = ((done.stderr or "").strip().splitlines() or ["no reason given"])[-1]
             raise Failed(f"{program} ended with {done.returncode}: {reason}")
         return done.stdout
 
-    def json_of(self, program, *arguments, hidden=()):
+    def json_of(self, program, *arguments, hidden=(), shows_progress=False):
         """The file that it writes for --json; `hidden` arguments are not worth remembering."""
         with tempfile.TemporaryDirectory() as place:
             path = os.path.join(place, "out.json")
-            self.run(program, *arguments, "--json", path, *hidden, remember=False)
+            self.run(program, *arguments, "--json", path, *hidden, remember=False,
+                     shows_progress=shows_progress)
             self.remember(program, arguments)
             with open(path, encoding="utf-8") as file:
                 return json.load(file)
@@ -120,17 +146,31 @@ class Lab:
         if "--recovery" not in arguments:
             hidden += ["--repeat", "1"]
         out = self.json_of("everleaf-bench", *arguments, hidden=hidden)
-        if "machine" in out:
-            self.machine = self.machine or out["machine"]
+        self.machine = self.machine or out["machine"]
         return out
+
+    def ask_machine(self):
+        """Of programs that do not describe it: the bench does, on next to nothing."""
+        if self.machine is None and self.path_of("everleaf-bench"):
+            with tempfile.TemporaryDirectory() as place:
+                path = os.path.join(place, "out.json")
+                self.run("everleaf-bench", "--index", "wbtree", "--records", "1000", "--workload", "load",
+                         "--repeat", "1", "--domain", "volatile", "--json", path, remember=False)
+                with open(path, encoding="utf-8") as file:
+                    self.machine = json.load(file)["machine"]
+        return self.machine
 
     def quiet_bench(self, arguments, seed):
         """Rows of a run. One that something disturbed is made again, and the quietest one counts,
         whatever it measured."""
+        return self.quietest(lambda: self.bench(*arguments, seed=seed)["rows"],
+                             lambda rows: min(row["cpu_share"] for row in rows))
+
+    def quietest(self, run, share_of):
         best, best_share = None, -1
         for _ in range(TRIES):
-            rows = self.bench(*arguments, seed=seed)["rows"]
-            share = min(row["cpu_share"] for row in rows)
+            rows = run()
+            share = share_of(rows)
             if share > best_share:
                 best, best_share = rows, share
             if share >= QUIET:
@@ -171,15 +211,19 @@ class Lab:
     def micro(self):
         """everleaf-micro, whose array has a size of its own but for tests of these programs."""
         tiny = ["--lines", "2000"] if self.scale < 0.001 else []
-        return self.json_of("everleaf-micro", *tiny, "--repeat", str(self.repeat))
+        return self.json_of("everleaf-micro", *tiny, "--repeat", str(self.repeat),
+                            shows_progress=True)
 
     def recovery(self, *arguments):
-        """Rows of `--recovery`; its rounds are crashes."""
+        """Rows of `--recovery`; its rounds are crashes. Of its rounds the median counts for how quiet
+        it was: an opening may take less than a slice of the processor's time."""
         self.rounds_run = self.repeat
-        return self.bench(*arguments, "--recovery", "--repeat", str(self.repeat))["recovery"]
+        return self.quietest(
+            lambda: self.bench(*arguments, "--recovery", "--repeat", str(self.repeat))["recovery"],
+            lambda rows: min(statistics.median(one["cpu_share"] for one in row["opened"]) for row in rows))
 
     def needs_cores(self, count):
-        have = len(os.sched_getaffinity(0))
+        have = host.cores()
         if have < count:
             raise CannotTest(f"{count} cores are needed, there are {have}")
 

@@ -24,11 +24,34 @@ def counts(results):
                      for word, words in judge.PLURALS.items() if found[word])
 
 
+def say_machine(machine):
+    return f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, flush by " \
+           f"{machine['flush_instruction']}"
+
+
+def where(ran):
+    """Each machine; of more than one, with the claims that ran there."""
+    found = {}
+    for result in ran:
+        what = say_machine(result["machine"]) if result["machine"] else "a machine that was not asked for"
+        found.setdefault(what, []).append(result["id"])
+    if len(found) == 1:
+        return [f"- Machine: {next(iter(found))}."]
+    return [f"- Machine: {what}. There: {', '.join(ids)}." for what, ids in found.items()]
+
+
+def how_quiet(shares):
+    if not shares:
+        return ""
+    quiet = sum(share >= 0.98 for share in shares)
+    return f"In {quiet} of {len(shares)} claims the threads had at least 98 % of their processors, at worst " \
+           f"{100 * shares[0]:.0f} %; "
+
+
 def machine_lines(results):
     """Where, when, how quiet."""
     ran = [result for result in results if result["invocation"]]
-    machine = next((result["machine"] for result in ran if result["machine"]), None)
-    if machine is None:
+    if not ran:
         return []
     dates = sorted({result["date"] for result in ran})
     shares = sorted(result["cpu_share"] for result in ran if result["cpu_share"] is not None)
@@ -38,18 +61,16 @@ def machine_lines(results):
     rounds = sorted({min(timed), max(timed)})
     tiny = (" **So little lies in the caches: this shows that the command works, and no more.**"
             if scales[0] < 0.01 else "")
-    quiet = sum(share >= 0.98 for share in shares)
     return [
-        f"- Machine: {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, flush by "
-        f"{machine['flush_instruction']}; pools on tmpfs or DRAM, no persistent memory: fences and flushes are "
-        "executed, the medium behind them is DRAM.",
+        *where(ran),
+        "- Pools on tmpfs or DRAM, no persistent memory: fences and flushes are executed, the medium behind them "
+        "is DRAM.",
         f"- Date: {' to '.join(sorted({dates[0], dates[-1]}))}. Scale: "
         f"{', '.join(f'{scale:g}' for scale in scales)} of the papers' records "
         f"(`--scale`), {' to '.join(map(str, rounds))} rounds; {sum(result['seconds'] for result in ran) / 60:.0f} "
         f"minutes in all.{tiny}",
-        f"- Noise: load average before a claim {min(loads):.1f} to {max(loads):.1f}. In {quiet} of "
-        f"{len(shares)} claims the threads had at least 98 % of their processors, at worst "
-        f"{100 * shares[0]:.0f} %; {sum(result['repeated'] for result in ran)} runs that had less than 70 % "
+        f"- Noise: load average before a claim {min(loads):.1f} to {max(loads):.1f}. {how_quiet(shares)}"
+        f"{sum(result['repeated'] for result in ran)} runs that had less than 70 % "
         "were made again, whatever they had measured. Throughput of one thread is that of processor time: what "
         "other programs took of the processors is not counted. A part of a claim whose rounds lie on both sides of its rule is "
         "not decided.",

@@ -17,5 +17,6 @@ def measure(lab):
 
 
 def judge_claim(seen):
+    # A formula, not a count, but nothing of it is timed: 5 % either way.
     return [judge.between(f"instances over the model, M = {one['ops']}", "1",
                           [one["ours"] / one["model"]], 0.95, 1.05) for one in seen]

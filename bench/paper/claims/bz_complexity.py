@@ -37,6 +37,7 @@ def measure(lab):
 def judge_claim(seen):
     lines = sum(one["lines"] for one in seen.values())
     mean = sum(one["complexity"] for one in seen.values()) / max(1, len(seen))
+    # The mean: what the paper says. One function of several: at most twice that, as costs.
     return [judge.exactly("functions found", len(FUNCTIONS), len(seen)),
             judge.near("lines", 200, [lines]),
             judge.at_most("cyclomatic complexity, mean of the functions", "7", [mean], 7),

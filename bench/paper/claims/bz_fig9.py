@@ -21,6 +21,7 @@ def measure(lab):
 
 
 def judge_claim(seen):
+    # Half of 61 % to half as much again would let nearly every share pass: 15 points either way.
     return [judge.near("PMwCAS, balanced", 12, seen["words"], " %"),
             judge.between("searches, balanced", "61 %", seen["search"], 46, 76, " %"),
             judge.between("searches, 90 % finds", "78 %", seen["search_mostly"], 63, 93, " %")]

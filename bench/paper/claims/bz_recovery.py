@@ -1,26 +1,25 @@
 """Opening after a crash."""
 
-import statistics
-
 import judge
-from lab import STRICT
+from lab import STRICT, Openings
 
 ID = "bz:recovery"
 PAPER = "145 us on average after a crash under write load of 48 threads, whatever the size"
-NOTE = "one thread; the time is that of opening the pool, mapping included, and the index"
+NOTE = "one thread; the time, by the clock, is that of opening the pool, mapping included, and the index. " \
+       "The killed writer adds keys, so sizes are those that were found"
 
 
 def measure(lab):
-    small, large = lab.records(1_000_000), lab.records(10_000_000)
-    opened = {}
-    for name, records in (("small", small), ("large", large)):
-        row = lab.recovery("--index", "bztree", "--records", records, *STRICT)[0]
-        opened[name] = [(one["open_ns"] + one["index_ns"]) / 1000 for one in row["opened"]]
-    return {"us": opened["large"],
-            "growth": [statistics.median(opened["large"]) / statistics.median(opened["small"])]}
+    small, large = (Openings(lab.recovery("--index", "bztree", "--records", lab.records(paper), *STRICT))
+                    for paper in (1_000_000, 10_000_000))
+    return {"us": [ns / 1000 for ns in large.ns], "keys": large.keys_over(small),
+            "growth": large.time_over(small)}
 
 
 def judge_claim(seen):
-    return [judge.between("ten times the keys take so many times as long (medians)", "1x",
-                          seen["growth"], 0.67, 1.5, "x"),
-            judge.at_most("time", "145 us", seen["us"], 290, " us")]
+    # Whatever the size: a figure, 1x, where there are at least half of ten times the keys.
+    growth = judge.near(f"{judge.show(seen['keys'])} times the keys take so many times as long", 1,
+                        seen["growth"], "x")
+    # A figure, too, but to be quicker does not speak against it: the upper limit alone.
+    return [judge.only_if(min(seen["keys"]) >= 5, growth),
+            judge.at_most("time", "145 us", seen["us"], 1.5 * 145, " us")]

@@ -23,5 +23,7 @@ def measure(lab):
 
 
 def judge_claim(seen):
+    # Flat is within 10 % in the table; live entries rise and fall as chunks of the log are emptied, so a
+    # quarter here, which growth with the keys (2x, 1.5x) still fails.
     return [judge.between("twice the keys over once", "flat", seen["twice"], 0.8, 1.25, "x"),
             judge.between("and half as many again over that", "flat", seen["later"], 0.8, 1.25, "x")]

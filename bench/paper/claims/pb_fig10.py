@@ -17,12 +17,20 @@ def measure(lab):
         "--index", ",".join(INDEXES), "--records", records, "--ops", str(int(records) // 10),
         "--scan-length", str(length), "--workload", "load,scan,remove,mix:scan=100", *STRICT]
         for length in LENGTHS})
-    return {f"{length} entries, {when}": [
-        run.mops("pbtree", phase) / run.mops("pbtree:node=512", phase) for run in seen[str(length)]]
-        for length in LENGTHS
-        for when, phase in (("before", "scan"), ("after 10 % deletions", "mix:scan=100"))}
+
+    def ratios(index, other):
+        return {f"{length} entries, {when}": [
+            run.mops(index, phase) / run.mops(other, phase) for run in seen[str(length)]]
+            for length in LENGTHS
+            for when, phase in (("before", "scan"), ("after 10 % deletions", "mix:scan=100"))}
+
+    return {"nodes": ratios("pbtree", "pbtree:node=512"), "wbtree": ratios("pbtree", "wbtree")}
 
 
 def judge_claim(seen):
     return [judge.gain(f"{what}: nodes of 1024 over 512 bytes", 1.5, values)
-            for what, values in seen.items()]
+            for what, values in seen["nodes"].items()]
+
+
+def show_claim(seen):
+    return [(f"{what}: PB+ over wB+", judge.show(values, "x")) for what, values in seen["wbtree"].items()]

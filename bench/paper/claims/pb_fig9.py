@@ -27,6 +27,7 @@ def measure(lab):
 
 
 def judge_claim(seen):
+    # "Well below" is no factor of the table: a tenth at least.
     return [*(judge.at_most(what, "well below", values, 0.9, "x")
               for what, values in seen["ratios"].items()),
             judge.at_most("P99.9, nodes of 1024 over 512 bytes", "shorter", seen["tail"], 1, "x")]
