@@ -692,7 +692,7 @@ bool Arena::end_reading() {
   reading_ = false;
   recording_ = level.recording;
   active_base_ = base(active_);
-  return !strayed_ && level.dirty_count == 0;
+  return !strayed_;
 }
 
 // --- States --------------------------------------------------------------------------------------

@@ -78,6 +78,10 @@ class Arena {
   // --- What the hooks call, with offsets into the active level. ---
   void will_read(std::size_t at, std::size_t bytes) {
     if (undecided_count_ == 0) return;
+    if (reading_ && (at > capacity_ || bytes > capacity_ - at)) [[unlikely]] {
+      strayed_ = true;
+      return;
+    }
     const std::size_t first = at >> shift_;
     const std::size_t last = (at + bytes - 1) >> shift_;
     if (last - first > 1 || (undecided_now_[first] | undecided_now_[last]) != 0) decide(at, bytes);

@@ -17,7 +17,8 @@
 //             returned before.
 //   strict    durable when it returns.
 //
-// Every call is thread-safe, with any number of threads up to kMaxThreads. Reads take no lock.
+// Every call is thread-safe, with any number of threads up to kMaxThreads. Reads of keys take no
+// lock.
 // everleaf/throwing.hpp has the same with exceptions. Here nothing throws but bad_alloc, and only
 // where there is nothing to answer with: making handles, cursors, batches, lists and figures.
 // Elsewhere out_of_space stands for memory, too, and nothing has changed. One process at a time has

@@ -111,6 +111,7 @@ struct Context {
   alloc::Grace& grace;
   epoch::Epochs* epochs;  // of buffered trees
   bool read_only;
+  bool sparse;  // the file may have holes, as much as it claims: it was not opened for writing
   pmem::Offset root_word;  // the tree's word in the directory; 0 before the tree was created
 
   // Why no write may begin; done: it may.

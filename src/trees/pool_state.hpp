@@ -79,8 +79,8 @@ class PoolState {
     std::unique_ptr<Tree<Bytes>> bytes;
   };
   tree::Context context(pmem::Offset root_word) {
-    return {file_->medium(), ground_.heap,       ground_.redo, ground_.grace,
-            epochs_.get(),   !file_->writable(), root_word};
+    return {file_->medium(), ground_.heap,       ground_.redo,       ground_.grace,
+            epochs_.get(),   !file_->writable(), file_->read_only(), root_word};
   }
   Result<void> finish();
   void close_trees();

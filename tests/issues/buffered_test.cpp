@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "epoch/space.hpp"
 #include "pmem/format.hpp"
 #include "support.hpp"
 #include "trees/bdtree/leaf.hpp"
@@ -264,19 +265,19 @@ TEST(Buffered, NobodyWaitsForTheClockThatHeHolds) {
 // All leaves of a large tree are looked at before the list is followed: what their words say must
 // be what they are rolled back to, of leaves that changed, split and emptied since.
 TEST(Buffered, LongListsAreRolledBack) {
-  const auto run = []<class K>() {
+  const auto run = []<class K>(const char* spec) {
     const Scratch scratch;
     Map<K> map;
     {
       Pool pool = Pool::open(scratch / "pool", by_hand()).value();
-      auto index = pool.index<K>("index", "bdtree:node=512").value();
+      auto index = pool.index<K>("index", spec).value();
       for (std::uint64_t n = 0; n < 60'000; ++n) {
         const Owned<K> key = Keys<K>::nth(n * 7919 % 1'000'003);
         ASSERT_EQ(index.insert(key, n), Outcome::done);
         map.emplace(key, n);
       }
       ASSERT_EQ(pool.sync(), Outcome::done);
-      ASSERT_GT(index.stats().leaf_nodes, 2000U);
+      ASSERT_GT(index.stats().pool_bytes, 70 * epoch::kChunkBytes);
       for (std::uint64_t n = 0; n < 30'000; ++n) {
         const Owned<K> old = Keys<K>::nth(n * 7919 % 1'000'003);
         const Outcome changed = n < 5000 ? index.remove(old) : index.update(old, 1);
@@ -295,8 +296,11 @@ TEST(Buffered, LongListsAreRolledBack) {
       PoolAccess::state(pool).abandon();
     }
   };
-  run.operator()<std::uint64_t>();
-  run.operator()<Bytes>();
+  for (const char* const spec :
+       {"bdtree:node=256", "bdtree:node=512", "bdtree", "bdtree:node=2048"}) {
+    run.operator()<std::uint64_t>(spec);
+    run.operator()<Bytes>(spec);
+  }
 }
 
 // A long list is claimed when its end is known: until then its own marks have to tell that it goes
@@ -332,11 +336,15 @@ TEST(Buffered, LongListsThatLeadAstray) {
       if (forged == Forged::second_line) line[1] = MetaLine{};
       PoolAccess::state(pool).abandon();
     }
-    auto pool = Pool::open(scratch / "pool", by_hand());
-    const bool opened = pool && pool->index<std::uint64_t>("index");
-    EXPECT_EQ(opened, forged == Forged::nothing) << static_cast<int>(forged);
-    if (opened) {
-      EXPECT_EQ(unsound(*pool), "");
+    PoolOptions reader = by_hand();
+    reader.mode = Mode::read_only;
+    for (const PoolOptions& options : {reader, by_hand()}) {
+      auto pool = Pool::open(scratch / "pool", options);
+      const bool opened = pool && pool->index<std::uint64_t>("index");
+      EXPECT_EQ(opened, forged == Forged::nothing) << static_cast<int>(forged);
+      if (opened) {
+        EXPECT_EQ(unsound(*pool), "");
+      }
     }
   }
 }

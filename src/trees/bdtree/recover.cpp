@@ -135,8 +135,9 @@ Word BdTree<Keys>::look_at_keys(const Leaf& leaf, const std::array<Word, kMaxCel
 
 // The list jumps through memory, a miss after the other; so of a large tree all places where leaves
 // can be are looked at in their order, leaves or not, by several threads, and the list is followed
-// from what they saw: most places are leaves. A file that is open for reading may have holes, a
-// hostile one a terabyte of them: there only the chunks that the list comes to are looked at.
+// from what they saw: most places are leaves. Not so with keys of bytes, and a file that is open
+// for reading may have holes, a hostile one a terabyte of them: there only the chunks that the list
+// comes to are looked at.
 template <class Keys>
 class BdTree<Keys>::Survey {
  public:
@@ -145,7 +146,7 @@ class BdTree<Keys>::Survey {
         durable_(durable),
         blocks_(epoch::Space::blocks_of(tree.options_.shape.bytes)),
         many_(tree.space_.chunks() >= kManyChunks),
-        all_(many_ && !tree.c_.read_only),
+        all_(many_ && !Keys::kRecords && !tree.c_.sparse),
         chunks_(tree.space_.chunks()) {
     if (!all_) return;
     base::in_parallel(chunks_.size(), kManyChunks, [this](std::size_t chunk, std::size_t end) {

@@ -145,8 +145,9 @@ Stats LodgeTree<Keys>::stats() const {
   std::uint64_t pairs = 0;
   std::uint64_t free = 0;
   for_each_node([&](Node& node, const Owned*) {
-    base::LockSet lock;  // pairs that are unsure are looked for in their leaves
-    while (!lock.try_lock(node.latch, node.latch.begin())) {
+    base::LockSet lock;
+    // Pairs that are unsure are looked for in their leaves.
+    while (!Keys::kRecords && !lock.try_lock(node.latch, node.latch.begin())) {
     }
     ++nodes;
     stats.leaf_nodes += node.leaves();

@@ -13,9 +13,8 @@
 //       record in the log is live.
 //   B3. `target` of a buffered pair is the leaf that its key belongs to; of an index slot the
 //       number of pairs in the leaf.
-//   B4. A buffered pair is `fresh` if its leaf does not have its key, and `unsure` as long as
-//   nobody
-//       has looked; then its key is of 8 bytes.
+//   B4. A buffered pair is `fresh` if its leaf does not have its key, and `unsure`, not fresh, as
+//       long as nobody has looked (keys of 8 bytes alone). A pair that moves to a leaf is sure.
 //   B5. Keys of bytes: a pair whose leaf has its key names the leaf's key record; another pair owns
 //       its record.
 #pragma once
