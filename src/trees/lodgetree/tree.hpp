@@ -1,6 +1,7 @@
 // The LodgeTree (Du et al.). README.md has the scheme, the order of stores and the crash cases.
 //
-// Thread safety: all operations from any thread. Readers are optimistic and write nothing; a writer
+// Thread safety: all operations from any thread. Readers are optimistic and write nothing, but that
+// stats() holds each node's latch for a moment (keys of 8 bytes: pairs may be unsure); a writer
 // holds the latch of one last-level node, and so of all its leaves; splits of nodes lock the inner
 // node above, too.
 // Invariants (B1 to B5 of node.hpp, L1 to L4 of log.hpp)
