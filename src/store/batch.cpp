@@ -370,21 +370,30 @@ class State::Listed {
   std::vector<OwnedAny> keys_;
 };
 
-Result<void> State::read_batch(Listed& listed) const {
+Error State::damaged_batch(std::string_view how) const {
+  const Word list = pmem::load(&root().batch) & ~kStateBits;
+  return {Code::corrupt,
+          "the list of a batch at offset " + std::to_string(list) + std::string(how)};
+}
+
+// Its words alone, which need no table.
+Result<std::vector<Word>> State::batch_words() const {
   const Word word = pmem::load(&root().batch);
-  if (word == 0) return {};
-  const Word way = word & kStateBits;
   std::vector<Word> words;
+  const Word way = word & kStateBits;
+  const bool known = way == kUndo || way == kRedo;
+  if (word == 0 || (known && read_list(word & ~kStateBits, words, kMostWords))) return words;
+  return std::unexpected(damaged_batch(" is damaged"));
+}
+
+Result<void> State::read_batch(Listed& listed) const {
+  if (pmem::load(&root().batch) == 0) return {};
+  const auto words = batch_words();
+  if (!words) return std::unexpected(words.error());
   std::string missing;
-  if ((way != kUndo && way != kRedo) || !read_list(word & ~kStateBits, words, kMostWords) ||
-      !listed.read(words, missing)) {
-    const std::string list = "the list of a batch at offset " + std::to_string(word & ~kStateBits);
-    return std::unexpected(Error{
-        Code::corrupt, missing.empty()
-                           ? list + " is damaged"
-                           : list + " names table '" + missing + "', which cannot be opened"});
-  }
-  return {};
+  if (listed.read(*words, missing)) return {};
+  if (missing.empty()) return std::unexpected(damaged_batch(" is damaged"));
+  return std::unexpected(damaged_batch(" names table '" + missing + "', which cannot be opened"));
 }
 
 Result<void> State::check_batch() const {
@@ -434,6 +443,8 @@ Result<Pool> State::without_batch(Pool pool) {
   if (!root || pmem::load(&(*root)->batch) == 0) return pool;
   return PoolAccess::recover_in_memory(std::move(pool), [](Pool& writable) -> Result<void> {
     const auto state = base::shared_here(std::make_unique<State>(writable));
+    // First: a forged list is not worth opening all tables for.
+    if (const auto words = state->batch_words(); !words) return std::unexpected(words.error());
     if (auto opened = state->open_tables(); !opened) return opened;
     if (auto sound = state->walk_listed(); !sound) return sound;
     return state->recover_batch();

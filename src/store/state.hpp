@@ -265,6 +265,9 @@ class State : public std::enable_shared_from_this<State> {
 
   // --- batch.cpp ---
   Outcome apply_once(const std::vector<const BatchItem*>& items);
+  // None: no batch was under way.
+  [[nodiscard]] Result<std::vector<Word>> batch_words() const;
+  [[nodiscard]] Error damaged_batch(std::string_view how) const;
   Result<void> read_batch(Listed& listed) const;
   // What recover_batch() would refuse.
   [[nodiscard]] Result<void> check_batch() const;

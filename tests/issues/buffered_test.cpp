@@ -1,10 +1,15 @@
 // Buffered trees: what reviews found.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "epoch/space.hpp"
 #include "pmem/format.hpp"
@@ -27,24 +32,31 @@ PoolOptions by_hand_in_memory() {
   return options;
 }
 
+// The list of the first index, without leaves that were retired.
+std::vector<pmem::Offset> leaves_of_the_first(Pool& pool) {
+  namespace bd = tree::bdtree;
+  const pmem::Medium& medium = PoolAccess::state(pool).medium();
+  std::vector<pmem::Offset> leaves;
+  pmem::Offset at = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
+  while (at != 0) {
+    const pmem::Word links = medium.at<bd::MetaLine>(at)->links;
+    const pmem::Offset replacement = bd::Leaf::replacement_of(links);
+    if (replacement == 0) leaves.push_back(at);
+    at = replacement != 0 ? replacement : bd::Leaf::next_of(links);
+  }
+  return leaves;
+}
+
 // Structural damage is named with its offset.
 TEST(Buffered, CheckNamesTheLeafThatTheListLacks) {
   namespace bd = tree::bdtree;
   Pool pool = Pool::anonymous(by_hand_in_memory()).value();
   auto index = pool.index<std::uint64_t>("i", "bdtree").value();
   for (std::uint64_t n = 0; n < 2000; ++n) ASSERT_EQ(index.insert(n, n), Outcome::done);
-  pmem::Medium& medium = PoolAccess::state(pool).medium();
-  const auto links_at = [&medium](pmem::Offset at) -> pmem::Word& {
-    return medium.at<bd::MetaLine>(at)->links;
+  const auto links_at = [&pool](pmem::Offset at) -> pmem::Word& {
+    return PoolAccess::state(pool).medium().at<bd::MetaLine>(at)->links;
   };
-  std::vector<pmem::Offset> leaves{medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root};
-  while (true) {
-    const pmem::Word links = links_at(leaves.back());
-    const pmem::Offset replacement = bd::Leaf::replacement_of(links);  // of a retired one
-    const pmem::Offset next = replacement != 0 ? replacement : bd::Leaf::next_of(links);
-    if (next == 0) break;
-    leaves.push_back(next);
-  }
+  const std::vector<pmem::Offset> leaves = leaves_of_the_first(pool);
   ASSERT_GT(leaves.size(), 3U);
   pmem::Word& links = links_at(leaves[leaves.size() - 2]);
   const pmem::Word whole = std::exchange(links, 0);
@@ -76,6 +88,68 @@ TEST(Buffered, TheClockStandsStillWhileTreesAreRolledBack) {
   Pool pool = Pool::open(path, quick).value();
   EXPECT_FALSE(pool.index<std::uint64_t>("a").value().find(5));
   EXPECT_FALSE(pool.index<std::uint64_t>("b").value().find(5));
+}
+
+// A large tree is recovered from all places where leaves can be. To read a hole of a file on tmpfs
+// takes memory for it, and a file that is not opened for writing keeps its holes: there, and where
+// a batch of such a store is ended in memory, the places of the list alone are looked at.
+TEST(Buffered, ReadersLeaveHolesAlone) {
+  constexpr std::uint64_t kKeys = 100000;
+  constexpr std::size_t kLeaf = 1024;
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  std::vector<bool> gone;  // bytes of leaves that are not in the list any more
+  {
+    Pool pool = Pool::open(path, by_hand()).value();
+    auto index = pool.index<std::uint64_t>("i", "bdtree").value();
+    for (std::uint64_t key = 0; key < kKeys; ++key)
+      ASSERT_EQ(index.insert(key, key), Outcome::done);
+    ASSERT_EQ(pool.sync(), Outcome::done);
+    gone.resize(std::filesystem::file_size(path));
+    const auto mark = [&](bool is_gone) {
+      for (const pmem::Offset at : leaves_of_the_first(pool)) {
+        std::fill_n(gone.begin() + static_cast<std::ptrdiff_t>(at), kLeaf, is_gone);
+      }
+    };
+    mark(true);
+    for (std::uint64_t key = 1000; key < kKeys; ++key) ASSERT_EQ(index.remove(key), Outcome::done);
+    for (int i = 0; i < 5; ++i) ASSERT_EQ(pool.sync(), Outcome::done);
+    mark(false);
+    PoolAccess::state(pool).abandon();
+  }
+  const int file = ::open(path.c_str(), O_RDWR);
+  ASSERT_GE(file, 0);
+  std::size_t holes = 0;
+  for (std::size_t at = 0; at + kPage <= gone.size(); at += kPage) {
+    const auto page = gone.begin() + static_cast<std::ptrdiff_t>(at);
+    if (std::find(page, page + kPage, false) != page + kPage) continue;
+    ASSERT_EQ(::fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),
+                          kPage),
+              0);
+    ++holes;
+  }
+  ASSERT_GT(holes, 200U);
+  const auto blocks = [file] {
+    struct stat info {};
+    EXPECT_EQ(::fstat(file, &info), 0);
+    return info.st_blocks;
+  };
+  // Of the list's own chunks all places may be looked at.
+  const auto most = blocks() + static_cast<blkcnt_t>(4 * epoch::kChunkBytes / 512);
+  const auto look = [](Pool& pool) -> Result<void> {
+    EXPECT_EQ(pool.index<std::uint64_t>("i").value().size(), 1000U);
+    return {};
+  };
+  PoolOptions reader = by_hand();
+  reader.mode = Mode::read_only;
+  {
+    Pool pool = Pool::open(path, reader).value();
+    EXPECT_TRUE(look(pool));
+  }
+  EXPECT_LE(blocks(), most);
+  EXPECT_TRUE(PoolAccess::recover_in_memory(Pool::open(path, reader).value(), look));
+  EXPECT_LE(blocks(), most);
+  ::close(file);
 }
 
 // In `memory`: what was flushed and fenced is on the medium.

@@ -77,7 +77,7 @@ bool BdTree<Keys>::key_range(const Leaf& leaf, Content& content) {
 // --- The list
 
 // What recovery needs to know of a leaf, as it will be rolled back: the number of the leaf that
-// follows (the leaf's own, in the survey that of its place), and these.
+// follows (in the survey that of its place), and these.
 constexpr Word kNumber = (Word{1} << 40) - 1;
 constexpr Word kEnd = kNumber;
 constexpr Word kNowhere = kNumber - 1;
@@ -89,9 +89,12 @@ constexpr Word kStale = Word{1} << 44;  // has words that go or are made young
 // Of 8-byte keys:
 constexpr Word kLive = Word{1} << 45;
 constexpr Word kUnsound = Word{1} << 46;  // live slots that are not there
+// Of a survey of all places:
+constexpr Word kMilestone = Word{1} << 47;
 
 template <class Keys>
-Word BdTree<Keys>::look_at(const Leaf& leaf, Epoch durable, Range& range) const {
+typename BdTree<Keys>::Seen BdTree<Keys>::look_at(const Leaf& leaf, Epoch durable) const {
+  Seen seen{};
   bool retired = false;
   Word flags = 0;
   std::array<Word, kMaxCells> live{};
@@ -111,25 +114,31 @@ Word BdTree<Keys>::look_at(const Leaf& leaf, Epoch durable, Range& range) const 
     live[cell] = newest & kBitmap;
   }
   const Word links = leaf.links();
-  if (retired) return Leaf::replacement_of(links) / kLeafAlign | flags | kGone;
-  if constexpr (!Keys::kRecords) flags |= look_at_keys(leaf, live, range);
-  return Leaf::next_of(links) / kLeafAlign | flags;
+  if (retired) {
+    seen.step = Leaf::replacement_of(links) / kLeafAlign | flags | kGone;
+    return seen;
+  }
+  if constexpr (!Keys::kRecords) flags |= look_at_keys(leaf, live, seen.range);
+  seen.step = Leaf::next_of(links) / kLeafAlign | flags;
+  return seen;
 }
 
 template <class Keys>
 Word BdTree<Keys>::look_at_keys(const Leaf& leaf, const std::array<Word, kMaxCells>& live,
                                 Range& range) const {
   Word all = 0;
-  range = {~Word{0}, 0};
+  Word least = ~Word{0};
+  Word largest = 0;
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
     all |= live[cell];
     for (Word bits = live[cell] & options_.shape.slot_bits(); bits != 0; bits &= bits - 1) {
       const auto slot = cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits));
       const Word key = pmem::load(&leaf.slot(slot)->key);
-      range.least = std::min(range.least, key);
-      range.largest = std::max(range.largest, key);
+      least = std::min(least, key);
+      largest = std::max(largest, key);
     }
   }
+  range = {least, largest};
   return (all != 0 ? kLive : 0) | ((all & ~options_.shape.slot_bits()) != 0 ? kUnsound : 0);
 }
 
@@ -138,6 +147,11 @@ Word BdTree<Keys>::look_at_keys(const Leaf& leaf, const std::array<Word, kMaxCel
 // from what they saw: most places are leaves. Not so with keys of bytes, and a file that is open
 // for reading may have holes, a hostile one a terabyte of them: there only the chunks that the list
 // comes to are looked at.
+//
+// What was seen is more than a processor's cache holds, so the list is a miss after the other
+// there, too. From milestones on, places at equal distances in memory, many stretches of it are
+// followed at once, each to the next milestone. Some are of leaves that are free and not of the
+// list at all: they only tell what to prefetch when the list comes by.
 template <class Keys>
 class BdTree<Keys>::Survey {
  public:
@@ -152,6 +166,10 @@ class BdTree<Keys>::Survey {
     base::in_parallel(chunks_.size(), kManyChunks, [this](std::size_t chunk, std::size_t end) {
       for (; chunk < end; ++chunk) look_at_chunk(chunk);
     });
+    stretches_.resize((chunks_.size() + kMilestoneChunks - 1) / kMilestoneChunks);
+    for (std::size_t i = 0; i < stretches_.size(); ++i) seen_at(milestone(i)).step |= kMilestone;
+    base::in_parallel(stretches_.size(), kAtOnce,
+                      [this](std::size_t first, std::size_t end) { foresee(first, end); });
   }
   // Of the place of a leaf; kEnd for 0.
   [[nodiscard]] Word number_of(Offset at) const {
@@ -165,33 +183,31 @@ class BdTree<Keys>::Survey {
   }
   // What recovery needs to know, with the number of the leaf that follows. None: there is no leaf,
   // or it was asked before: a circle.
-  [[nodiscard]] std::optional<Word> come_to(Word number) {
+  [[nodiscard]] std::optional<Seen> come_to(Word number) {
     if (number == kNowhere) return std::nullopt;
-    Words& words = chunks_[number >> shift_];
-    if (words == nullptr && many_) look_at_chunk(number >> shift_);
-    if (words == nullptr) make_words(words);
-    Word& step = words[block_of(number)];
-    if ((step & kTaken) != 0) return std::nullopt;
+    auto& places = chunks_[number >> shift_];
+    if (places == nullptr && many_) look_at_chunk(number >> shift_);
+    if (places == nullptr) places = std::make_unique<Seen[]>(blocks_);
+    Seen& seen = places[block_of(number)];
+    if ((seen.step & kTaken) != 0) return std::nullopt;
     if (!many_) look(number);
-    return step |= kTaken;
+    seen.step |= kTaken;
+    if ((seen.step & kMilestone) != 0) ahead_ = stretches_[(number >> shift_) / kMilestoneChunks];
+    if (!ahead_.empty()) {
+      if (ahead_.size() > kPrefetched) prefetch(ahead_[kPrefetched]);
+      ahead_ = ahead_.subspan(1);
+    }
+    return seen;
   }
   // Leaves, if all were looked at.
   [[nodiscard]] std::size_t most() const { return all_ ? chunks_.size() * blocks_ : 0; }
-  [[nodiscard]] Word step(std::size_t number) const {
-    return chunks_[number >> shift_][block_of(number)];
-  }
-  // Of 8-byte keys.
-  [[nodiscard]] Range range(std::size_t number) const {
-    const Word* const words = chunks_[number >> shift_].get() + blocks_ + 2 * block_of(number);
-    return {words[0], words[1]};
-  }
   // Of all leaves that were asked. False: a block is somebody else's.
   [[nodiscard]] bool claim() {
     for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
       if (chunks_[chunk] == nullptr) continue;
       std::uint64_t taken = 0;
       for (std::size_t i = 0; i < blocks_; ++i) {
-        taken |= std::uint64_t{(chunks_[chunk][i] & kTaken) != 0} << i;
+        taken |= std::uint64_t{(chunks_[chunk][i].step & kTaken) != 0} << i;
       }
       if (taken != 0 && !tree_.space_.claim_all(chunk, tree_.options_.shape.bytes, taken)) {
         return false;
@@ -201,19 +217,53 @@ class BdTree<Keys>::Survey {
   }
 
  private:
-  // Of a chunk: steps, and of 8-byte keys ranges behind them.
-  using Words = std::unique_ptr<Word[]>;
   static constexpr std::size_t kManyChunks = 64;  // fewer are in a cache
   static_assert(epoch::kChunkBytes / kLeafAlign < 64);
+  static constexpr std::size_t kMilestoneChunks = 64;
+  static constexpr std::size_t kAtOnce = 16;  // stretches
+  static constexpr std::size_t kPrefetched = 16;
 
   [[nodiscard]] std::size_t block_of(std::size_t number) const {
     return number & ((std::size_t{1} << shift_) - 1);
   }
-  void make_words(Words& words) const {
-    words = std::make_unique<Word[]>((Keys::kRecords ? 1 : 3) * blocks_);
+  [[nodiscard]] Seen& seen_at(Word number) const {
+    return chunks_[number >> shift_][block_of(number)];
+  }
+  void prefetch(Word number) const { __builtin_prefetch(&seen_at(number)); }
+  [[nodiscard]] Word milestone(std::size_t i) const { return i * kMilestoneChunks << shift_; }
+  // Stretches from these milestones on.
+  void foresee(std::size_t first, std::size_t end) {
+    struct Walker {
+      std::vector<Word>* to = nullptr;
+      Word at = 0;
+    };
+    // A circle of free leaves has no end.
+    const std::size_t most = 4 * kMilestoneChunks * blocks_;
+    std::array<Walker, kAtOnce> walkers;
+    std::size_t n = 0;
+    while (first < end || n != 0) {
+      for (; first < end && n < kAtOnce; ++first) {
+        walkers[n++] = {&stretches_[first], milestone(first)};
+        prefetch(milestone(first));
+      }
+      for (std::size_t i = 0; i < n;) {
+        Walker& walker = walkers[i];
+        const Word step = seen_at(walker.at).step;
+        const Word next = step & kNumber;
+        const bool met = (step & kMilestone) != 0 && !walker.to->empty();
+        if (met || next >= kNowhere || walker.to->size() == most) {
+          walker = walkers[--n];
+          continue;
+        }
+        walker.to->push_back(next);
+        walker.at = next;
+        prefetch(next);
+        ++i;
+      }
+    }
   }
   void look_at_chunk(std::size_t chunk) {
-    make_words(chunks_[chunk]);
+    chunks_[chunk] = std::make_unique<Seen[]>(blocks_);
     for (std::size_t block = 0; block < blocks_; ++block) look(chunk << shift_ | block);
   }
   void look(std::size_t number) {
@@ -221,14 +271,9 @@ class BdTree<Keys>::Survey {
     const Offset here = at(number);
     // Somewhere else at a chunk's end, or nowhere: it only costs time.
     if (all_) tree_.leaf(here + kAhead * tree_.options_.shape.bytes).prefetch();
-    Range range;
-    const Word step = tree_.look_at(tree_.leaf(here), durable_, range);
-    Word* const words = chunks_[number >> shift_].get();
-    words[block_of(number)] = (step & ~kNumber) | number_of((step & kNumber) * kLeafAlign);
-    if constexpr (!Keys::kRecords) {
-      words[blocks_ + 2 * block_of(number)] = range.least;
-      words[blocks_ + 2 * block_of(number) + 1] = range.largest;
-    }
+    Seen seen = tree_.look_at(tree_.leaf(here), durable_);
+    seen.step = (seen.step & ~kNumber) | number_of((seen.step & kNumber) * kLeafAlign);
+    chunks_[number >> shift_][block_of(number)] = seen;
   }
 
   BdTree& tree_;
@@ -238,7 +283,9 @@ class BdTree<Keys>::Survey {
   const unsigned shift_ = static_cast<unsigned>(std::bit_width(blocks_));
   const bool many_;
   const bool all_;
-  std::vector<Words> chunks_;
+  std::vector<std::unique_ptr<Seen[]>> chunks_;  // of a chunk, by block
+  std::vector<std::vector<Word>> stretches_;     // by milestone: the places that follow it
+  std::span<const Word> ahead_;                  // what is left of the one where the list is
 };
 
 // The leaf list from its head on, retired leaves included.
@@ -246,14 +293,15 @@ template <class Keys>
 Result<void> BdTree<Keys>::follow_list(Survey& survey, std::vector<Listed>& list) {
   Offset before = head();
   for (Word number = survey.number_of(Leaf::next_of(leaf(before).links())); number != kEnd;) {
-    const auto step = survey.come_to(number);
-    if (!step) return corrupt("the leaf list leads to no leaf", before);
+    const auto seen = survey.come_to(number);
+    if (!seen) return corrupt("the leaf list leads to no leaf", before);
     const Offset at = survey.at(number);
-    if ((*step & kOfTheFuture) != 0) return corrupt("a leaf of an epoch that has not begun", at);
-    if ((*step & kNameless) != 0) return corrupt("a leaf without a durable epoch", at);
-    list.push_back({at, number | (*step & (kGone | kStale))});
+    const Word step = seen->step;
+    if ((step & kOfTheFuture) != 0) return corrupt("a leaf of an epoch that has not begun", at);
+    if ((step & kNameless) != 0) return corrupt("a leaf without a durable epoch", at);
+    list.push_back({at, *seen});
     before = at;
-    number = *step & kNumber;
+    number = step & kNumber;
   }
   if (list.empty()) return corrupt("the leaf list is empty", head());
   if (!survey.claim()) return corrupt("the leaf list leads to no leaf", head());
@@ -271,10 +319,10 @@ bool BdTree<Keys>::restore(std::span<const Listed> list, Epoch durable,
     if (i + kAhead < list.size()) {
       const Listed& ahead = list[i + kAhead];
       if (Keys::kRecords) leaf(ahead.leaf).prefetch();
-      if (!Keys::kRecords && (ahead.seen & kStale) != 0) leaf(ahead.leaf).prefetch_lines();
+      if (!Keys::kRecords && (ahead.seen.step & kStale) != 0) leaf(ahead.leaf).prefetch_lines();
     }
     const Leaf here = leaf(list[i].leaf);
-    if ((list[i].seen & kStale) != 0) {
+    if ((list[i].seen.step & kStale) != 0) {
       const std::uint64_t here_back = roll_back(here, durable);
       words += here_back;
       wrote = wrote || here_back != 0;
@@ -282,7 +330,7 @@ bool BdTree<Keys>::restore(std::span<const Listed> list, Epoch durable,
     }
     if constexpr (Keys::kRecords) {
       contents[i] = {};
-      contents[i].sound = (list[i].seen & kGone) != 0 || key_range(here, contents[i]);
+      contents[i].sound = (list[i].seen.step & kGone) != 0 || key_range(here, contents[i]);
     }
   }
   rolled_back_.fetch_add(words, std::memory_order_relaxed);
@@ -320,11 +368,11 @@ Result<void> BdTree<Keys>::walk(Children& children) {
       return std::unexpected(Error{Code::io, "a write-back failed during recovery"});
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const Offset at = batch[i].leaf;
-      if ((batch[i].seen & kGone) != 0) {
+      if ((batch[i].seen.step & kGone) != 0) {
         waiting.push_back(at);
         continue;
       }
-      Content content = Keys::kRecords ? std::move(contents[i]) : seen(survey, batch[i]);
+      Content content = Keys::kRecords ? std::move(contents[i]) : content_of(batch[i].seen);
       if (!content.sound) return corrupt("an impossible key in a leaf", at);
       if (content.live && has_left && !(left < content.least)) {
         return corrupt("a leaf out of order", at);
@@ -349,13 +397,11 @@ Result<void> BdTree<Keys>::walk(Children& children) {
 
 // Of 8-byte keys.
 template <class Keys>
-typename BdTree<Keys>::Content BdTree<Keys>::seen(const Survey& survey, const Listed& listed) {
+typename BdTree<Keys>::Content BdTree<Keys>::content_of(const Seen& seen) {
   Content content;
   if constexpr (!Keys::kRecords) {
-    const Word number = listed.seen & kNumber;
-    const Word step = survey.step(number);
-    const Range range = survey.range(number);
-    content = {range.least, range.largest, (step & kLive) != 0, (step & kUnsound) == 0};
+    content = {seen.range.least, seen.range.largest, (seen.step & kLive) != 0,
+               (seen.step & kUnsound) == 0};
   }
   return content;
 }

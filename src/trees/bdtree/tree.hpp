@@ -20,6 +20,7 @@
 
 #include <array>
 #include <deque>
+#include <type_traits>
 #include <unordered_set>
 
 #include "epoch/epochs.hpp"
@@ -213,13 +214,22 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
     Word least = 0;
     Word largest = 0;
   };
-  [[nodiscard]] Word look_at(const Leaf& leaf, Epoch durable, Range& range) const;
+  // Of a place where a leaf can be; `step` is explained in recover.cpp.
+  struct SeenOfRecords {
+    Word step = 0;
+  };
+  struct SeenOfNumbers {
+    Word step = 0;
+    Range range;  // of the living keys
+  };
+  using Seen = std::conditional_t<Keys::kRecords, SeenOfRecords, SeenOfNumbers>;
+  [[nodiscard]] Seen look_at(const Leaf& leaf, Epoch durable) const;
   [[nodiscard]] Word look_at_keys(const Leaf& leaf, const std::array<Word, kMaxCells>& live,
                                   Range& range) const;
   class Survey;
   struct Listed {
     Offset leaf;
-    Word seen;  // its number in the survey, whether it is gone and whether it is stale
+    Seen seen;
   };
   [[nodiscard]] Result<void> follow_list(Survey& survey, std::vector<Listed>& list);
   struct Content {
@@ -228,7 +238,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
     bool live = false;
     bool sound = false;
   };
-  [[nodiscard]] static Content seen(const Survey& survey, const Listed& listed);
+  [[nodiscard]] static Content content_of(const Seen& seen);
   [[nodiscard]] bool restore(std::span<const Listed> list, Epoch durable,
                              std::span<Content> contents);
   std::uint64_t roll_back(const Leaf& leaf, Epoch durable);
