@@ -2,6 +2,12 @@
 #include "trees/bztree/tree.hpp"
 
 namespace everleaf::tree::bztree {
+namespace {
+
+// Entries: a scan that wants no more hardly needs the next leaf.
+constexpr std::size_t kFew = 16;
+
+}  // namespace
 
 // What the leaf held at one moment: its status is the same before and afterwards, and every change
 // of what is visible changes it. Beside writers who change it during each look, what each entry was
@@ -35,6 +41,7 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
     if (!pin.ok()) return Outcome::too_many_threads;
     Path path;
     if (!descend(Keys::probe(next), Aim::at, path)) return Outcome::corrupt;
+    if (limit - out.size() > kFew) expect_neighbour(path, true);
     if (!snapshot(leaf(path.leaf), items)) return Outcome::corrupt;
     if (ascent.take(std::span<const Item<Key>>(items))) return Outcome::done;
     std::optional<Owned> high = bound(path, true);
@@ -56,6 +63,7 @@ Outcome BzTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out&
     if (!pin.ok()) return Outcome::too_many_threads;
     Path path;
     if (!descend(Keys::probe(bound_key), aim, path)) return Outcome::corrupt;
+    if (limit - out.size() > kFew) expect_neighbour(path, false);
     if (!snapshot(leaf(path.leaf), items)) return Outcome::corrupt;
     const std::span<const Item<Key>> all(items);
     if (take_back(keys_, all, aim, Key(bound_key), limit, out)) return Outcome::done;

@@ -190,6 +190,16 @@ std::optional<typename BzTree<Keys>::Owned> BzTree<Keys>::bound(const Path& path
 }
 
 template <class Keys>
+void BzTree<Keys>::expect_neighbour(const Path& path, bool high) const {
+  if (path.depth == 0) return;
+  const Step& step = path.steps[path.depth - 1];
+  const InnerOf node = inner(step.node);
+  if (high ? step.position >= node.separators() : step.position == 0) return;
+  const Offset at = words_->read(node.child(high ? step.position + 1 : step.position - 1));
+  if (possible(at)) prefetch(c_.medium.at(at));
+}
+
+template <class Keys>
 Lookup BzTree<Keys>::find(Key key) const {
   const alloc::Grace::Pin pin(c_.grace);
   if (!pin.ok()) return {Outcome::too_many_threads, 0};

@@ -144,6 +144,8 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   // Of the node at this depth; 0: of the root node.
   [[nodiscard]] Parent parent_of(const Path& path, unsigned depth) const;
   [[nodiscard]] std::optional<Owned> bound(const Path& path, bool high) const;
+  // A scan goes on to the leaf behind or before the path's, if they have a parent in common.
+  void expect_neighbour(const Path& path, bool high) const;
 
   // write.cpp
   [[nodiscard]] Attempt attempt(const Probe& probe, std::uint64_t value, Write what, bool& shrinks);
