@@ -27,7 +27,7 @@ demo: ## Load a word list, kill the process half-way, prove that nothing was los
 	@build/demo/cli/everleaf demo
 
 test: ## Release, ASan+UBSan and TSan builds with their tests, lint, and the tests of the program
-	@scripts/bootstrap build test lint
+	@scripts/bootstrap build test crash lint
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS)
 	@$(CTEST) --test-dir build/release -LE cli
@@ -68,7 +68,7 @@ bench: ## Measure the trees beside their rivals; BENCH_ARGS="--index ... --recor
 	@build/bench/cli/everleaf bench $(BENCH_ARGS)
 
 crash: ## Crash every tree at every point for ten minutes (CRASH_BUDGET=600)
-	@scripts/bootstrap build
+	@scripts/bootstrap crash
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
 	@build/release/crash/everleaf-crash --budget $$(($(CRASH_BUDGET) * 6 / 20))
@@ -88,7 +88,7 @@ crash: ## Crash every tree at every point for ten minutes (CRASH_BUDGET=600)
 	@build/release/crash/everleaf-crash --counts
 
 mutants: ## Would the crash checker notice? Drop every flush and fence; plant known bugs (an hour)
-	@scripts/bootstrap build
+	@scripts/bootstrap crash
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
 	@build/release/crash/everleaf-crash --planted --budget 20

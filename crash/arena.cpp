@@ -84,9 +84,11 @@ Arena::Arena(std::size_t capacity, std::size_t levels, Model model)
   for (Level& level : levels_) {
     level.dirty_of.resize(capacity >> shift_);
     level.undecided_of.resize(capacity >> shift_);
+    level.open.resize((capacity >> shift_) / 64 + 1);
     level.touched.resize(capacity >> shift_);
   }
   is_copied_.resize(capacity >> shift_);
+  used_.resize(capacity / kPage + 1);
   recording_ = levels_.size() > 1;
 }
 
@@ -112,6 +114,7 @@ void Arena::touch(std::uint32_t unit) {
 void Arena::will_write(std::size_t at, std::size_t bytes) {
   if (reading_) [[unlikely]]
     return reader_will_write(at, bytes);
+  use(at, bytes);
   const std::size_t last = (at + bytes - 1) >> shift_;
   for (std::size_t unit = at >> shift_; unit <= last; ++unit) {
     touch(static_cast<std::uint32_t>(unit));
@@ -291,6 +294,13 @@ bool Arena::still(const Unsynced& store) const {
 
 // --- Choices -------------------------------------------------------------------------------------
 
+void Arena::set_open(Level& level, std::uint32_t unit, std::uint32_t index) {
+  level.undecided_of[unit] = index;
+  const std::uint64_t bit = std::uint64_t{1} << unit % 64;
+  std::uint64_t& word = level.open[unit / 64];
+  word = index != 0 ? word | bit : word & ~bit;
+}
+
 void Arena::decide(std::size_t at, std::size_t bytes) {
   Level& level = levels_[active_];
   const std::size_t last = (at + bytes - 1) >> shift_;
@@ -337,7 +347,7 @@ void Arena::decide_unit(Undecided& u, std::size_t from, std::size_t to) {
 }
 
 void Arena::decided(const Undecided& u) {
-  levels_[active_].undecided_of[u.unit] = 0;
+  set_open(levels_[active_], u.unit, 0);
   --undecided_count_;
 }
 
@@ -412,7 +422,7 @@ void Arena::verify_begin() {
   for (std::size_t i = 0; i < n; ++i) {
     const Verified& v = verified_[i];
     Undecided& u = open_of(v);
-    levels_[active_].undecided_of[u.unit] = 0;  // the reads of the checksum decide nothing of it
+    set_open(levels_[active_], u.unit, 0);  // the reads of the checksum decide nothing of it
     if (i < newest_to) {
       narrow(u, u.open & v.newest);
     } else if (i == torn) {
@@ -434,7 +444,7 @@ void Arena::verify_begin() {
 void Arena::verify_end(bool whole) {
   for (std::size_t i = 0; i < verified_.size(); ++i) {
     Undecided& u = levels_[active_].undecided[verified_[i].index];
-    levels_[active_].undecided_of[u.unit] = verified_[i].index + 1;
+    set_open(levels_[active_], u.unit, verified_[i].index + 1);
     if (i >= open_from_) {
       const std::uint64_t newest = u.open & verified_[i].newest;
       if (whole) stand_for(u, newest != 0 ? newest : u.open & -u.open);  // what was tried
@@ -615,7 +625,7 @@ void Arena::enter() {
 void Arena::leave() {
   active_base_ = base(--active_);
   recording_ = levels_[active_].recording;
-  undecided_now_ = levels_[active_].undecided_of.data();
+  open_now_ = levels_[active_].open.data();
   undecided_count_ = 0;
   for (const Undecided& u : undecided(levels_[active_])) {
     undecided_count_ += levels_[active_].undecided_of[u.unit] != 0 ? 1U : 0U;
@@ -626,7 +636,7 @@ void Arena::begin(std::vector<Choice> path) {
   Level& level = levels_[active_];
   level.path = std::move(path);
   level.next_choice = 0;
-  undecided_now_ = level.undecided_of.data();
+  open_now_ = level.open.data();
   undecided_count_ = 0;
   for (std::size_t i = 0; i < level.undecided_count; ++i) {
     Undecided& u = level.undecided[i];
@@ -634,7 +644,7 @@ void Arena::begin(std::vector<Choice> path) {
     u.beside = 0;
     u.written = 0;
     if (u.images.size() == 1) continue;
-    level.undecided_of[u.unit] = static_cast<std::uint32_t>(i + 1);
+    set_open(level, u.unit, static_cast<std::uint32_t>(i + 1));
     ++undecided_count_;
   }
   recording_ = active_ < deepest();
@@ -643,7 +653,7 @@ void Arena::begin(std::vector<Choice> path) {
 
 void Arena::end() {
   Level& level = levels_[active_];
-  for (const Undecided& u : undecided(level)) level.undecided_of[u.unit] = 0;
+  for (const Undecided& u : undecided(level)) set_open(level, u.unit, 0);
   undecided_count_ = 0;
   for (const Saved& saved : level.undo) {
     level.touched[saved.unit] = 0;
@@ -668,6 +678,7 @@ void Arena::begin_reading() {
 void Arena::reader_will_write(std::size_t at, std::size_t bytes) {
   strayed_ = strayed_ || at > capacity_ || bytes > capacity_ - at;
   if (strayed_) return;
+  use(at, bytes);
   const std::size_t last = (at + bytes - 1) >> shift_;
   for (std::size_t unit = at >> shift_; unit <= last; ++unit) {
     if (is_copied_[unit] == 0) copied_.push_back(static_cast<std::uint32_t>(unit));
@@ -720,6 +731,23 @@ std::uint64_t Arena::state_hash() const {
     if (level.undecided_of[u.unit] == 0) continue;
     const std::uint32_t dirty = level.dirty_of[u.unit];
     hash += mix(mix(u.id, u.open), dirty == 0 ? u.written : level.dirty[dirty - 1].written);
+  }
+  return hash;
+}
+
+std::optional<std::uint64_t> Arena::content_hash() const {
+  if (undecided_count_ != 0) return std::nullopt;
+  std::uint64_t hash = 0;
+  // What differs from the durable bytes of level 0: a unit counts on the first level that saved it.
+  for (std::size_t level = 1; level <= active_; ++level) {
+    for (const Saved& saved : levels_[level].undo) {
+      bool before = false;
+      for (std::size_t i = 1; i < level; ++i)
+        before = before || levels_[i].touched[saved.unit] != 0;
+      const std::byte* const now = unit_at(active_, saved.unit);
+      if (before || same_words(saved.bytes.data(), now, model_.unit)) continue;
+      hash += hash_words(saved.unit + 1, now, model_.unit);
+    }
   }
   return hash;
 }
@@ -780,7 +808,7 @@ void Arena::choose_image(std::uint64_t number) {
     u.open = std::uint64_t{1} << number % u.images.size();
     number /= u.images.size();
     fill(u);
-    levels_[active_].undecided_of[u.unit] = 0;
+    set_open(levels_[active_], u.unit, 0);
   }
   undecided_count_ = 0;
 }

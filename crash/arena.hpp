@@ -22,6 +22,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -84,16 +85,16 @@ class Arena {
     }
     const std::size_t first = at >> shift_;
     const std::size_t last = (at + bytes - 1) >> shift_;
-    if (last - first > 1 || (undecided_now_[first] | undecided_now_[last]) != 0) decide(at, bytes);
+    if (last - first > 1 || is_open(first) || is_open(last)) decide(at, bytes);
   }
   // Whether a read in the range would decide something.
   [[nodiscard]] bool open_in(std::size_t at, std::size_t bytes) const {
     if (undecided_count_ == 0) return false;
-    std::uint32_t any = 0;
+    bool any = false;
     for (std::size_t unit = at >> shift_; unit <= (at + bytes - 1) >> shift_; ++unit) {
-      any |= undecided_now_[unit];
+      any = any || is_open(unit);
     }
-    return any != 0;
+    return any;
   }
   void will_write(std::size_t at, std::size_t bytes);
   // `group`: of stores that may be made in any order, at least kFirstGroup; 0: the words of this
@@ -169,8 +170,21 @@ class Arena {
   void forget_writes() { lowest_beyond_ = false; }
   void watch_beyond(std::size_t bytes) { beyond_ = bytes; }
 
+  // Whether nothing was ever stored to these bytes of any level, so that they are zeroes.
+  [[nodiscard]] bool untouched(std::size_t at, std::size_t bytes) const {
+    if (at > capacity_ || bytes > capacity_ - at) return false;
+    bool any = false;
+    for (std::size_t page = at / kPage; page <= (at + bytes - 1) / kPage; ++page)
+      any = any || used_[page] != 0;
+    return !any;
+  }
+
   // Hash of everything that the next level can see.
   [[nodiscard]] std::uint64_t state_hash() const;
+
+  // Hash of all memory of the active level, if no unit is undecided; two executions that begin in
+  // one crash point of level 0 may be compared by it.
+  [[nodiscard]] std::optional<std::uint64_t> content_hash() const;
 
   // V3 on dirty units, or on everything. Empty: fine.
   [[nodiscard]] std::string audit(bool everything, std::size_t bytes);
@@ -220,7 +234,8 @@ class Arena {
   };
   struct Level {
     std::vector<std::uint32_t> dirty_of;      // per unit: index + 1
-    std::vector<std::uint32_t> undecided_of;  // per unit: index + 1
+    std::vector<std::uint32_t> undecided_of;  // per unit: index + 1; 0: it is not,
+    std::vector<std::uint64_t> open;          // and has no bit here: what every read looks at
     std::vector<std::uint8_t> touched;        // per unit: saved
     std::vector<Dirty> dirty;
     std::size_t dirty_count = 0;
@@ -239,6 +254,11 @@ class Arena {
     std::uint64_t newest;  // images whose covered bytes are the newest
     std::uint64_t oldest;  // or as they were before all unsynced stores
   };
+  [[nodiscard]] bool is_open(std::size_t unit) const {
+    return (open_now_[unit / 64] >> (unit % 64) & 1) != 0;
+  }
+  // `index`: of undecided, + 1; 0: it is decided.
+  static void set_open(Level& level, std::uint32_t unit, std::uint32_t index);
   void decide(std::size_t at, std::size_t bytes);
   void cover(std::uint32_t index, std::size_t from, std::size_t to);
   [[nodiscard]] static unsigned newest_of(const Undecided& u);
@@ -269,16 +289,21 @@ class Arena {
   }
   void copy_unit(std::byte* to, const std::byte* from) const;
   void reader_will_write(std::size_t at, std::size_t bytes);
+  void use(std::size_t at, std::size_t bytes) {
+    for (std::size_t page = at / kPage; page <= (at + bytes - 1) / kPage; ++page) used_[page] = 1;
+  }
 
   const std::size_t capacity_;
   const Model model_;
   const unsigned shift_;  // log2 of the unit
   std::byte* base_ = nullptr;
   std::vector<Level> levels_;
+  static constexpr std::size_t kPage = 1024;
+  std::vector<std::uint8_t> used_;  // pages that something was stored to, on any level
   std::size_t active_ = 0;
   std::byte* active_base_ = nullptr;
-  const std::uint32_t* undecided_now_ = nullptr;  // undecided_of of the active level
-  std::size_t undecided_count_ = 0;               // of the active level
+  const std::uint64_t* open_now_ = nullptr;  // of the active level
+  std::size_t undecided_count_ = 0;          // of the active level
   std::vector<Verified> verified_;
   std::size_t open_from_ = 0;  // of verified_: these stay open where it is torn
   bool recording_ = true;

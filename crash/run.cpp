@@ -459,6 +459,7 @@ class Run final : Crasher {
       if (pool_) bytes_[0] = PoolAccess::state(*pool_).medium().size();
       epoch_at_crash_ = epoch();
       seen_.clear();
+      opened_again_.clear();
     } else {
       ++report_.nested_points;
       if (going_on_ != nullptr) epoch_at_crash_ = going_on_->now();
@@ -564,7 +565,7 @@ class Run final : Crasher {
       if (creating_pool_ && pool.error().code == Code::not_a_pool) return;
       return fail("open: " + pool.error().message);
     }
-    if (!crashing && arena_.wrote_beyond(pmem::kStateAt)) {
+    if (!crashing && arena_.wrote_beyond(pmem::kStateAt) && is_new_content(level)) {
       arena_.forget_writes();
       open_again(level);
       if (arena_.wrote_beyond(pmem::kStateAt) && left_unread(*pool)) {
@@ -652,6 +653,13 @@ class Run final : Crasher {
       if (others_before_[i].empty() && others_after_[i].empty()) continue;
       (void)pool.index<K>(other_name(i), {});
     }
+  }
+
+  // Most recoveries of a crash point lead to the same content. What opening it again does depends
+  // on nothing else, as long as it decides nothing.
+  bool is_new_content(std::size_t level) {
+    const auto content = arena_.content_hash();
+    return !content || opened_again_.insert(*content + bytes_[level]).second;
   }
 
   // Recovery of what recovery left.
@@ -997,6 +1005,7 @@ class Run final : Crasher {
   bool full_ = false;      // and the heap refuses
   Points points_{};
   std::unordered_set<std::uint64_t> seen_;
+  std::unordered_set<std::uint64_t> opened_again_;  // contents, of this crash point
   Random random_{1};
   std::optional<std::uint64_t> outcome_;  // of this execution
   Report report_;

@@ -18,6 +18,7 @@ namespace everleaf::base {
 // As many as there are processors for the calling thread (taskset, a container's share), within
 // bounds.
 inline std::size_t workers() {
+  if constexpr (kMostWorkers == 1) return 1;
   cpu_set_t set;
   const bool known = ::sched_getaffinity(0, sizeof set, &set) == 0;
   const std::size_t cores =

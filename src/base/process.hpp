@@ -7,16 +7,16 @@
 #include <mutex>
 #include <vector>
 
-#include <unistd.h>
+#include "base/seam.hpp"
 
 namespace everleaf::base {
 
 class Process {
  public:
-  [[nodiscard]] bool is_this() const noexcept { return id_ == ::getpid(); }
+  [[nodiscard]] bool is_this() const noexcept { return id_ == process_id(); }
 
  private:
-  pid_t id_ = ::getpid();
+  int id_ = process_id();
 };
 
 // A shared object that only the process that made it destroys; a child of it keeps it as it is.

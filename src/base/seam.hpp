@@ -1,5 +1,6 @@
-// The one seam for waiting, mutexes, time, checksums and long walks over words: a deterministic
-// scheduler replaces this header by include path and then steps every wait of the library.
+// The one seam for waiting, mutexes, time, processes, checksums and long walks over words: a
+// deterministic scheduler replaces this header by include path and then steps every wait of the
+// library.
 #pragma once
 
 #include <chrono>
@@ -7,6 +8,8 @@
 #include <cstdint>
 #include <mutex>
 #include <thread>
+
+#include <unistd.h>
 
 namespace everleaf::base {
 
@@ -26,6 +29,11 @@ inline std::uint64_t now_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                         std::chrono::steady_clock::now().time_since_epoch())
                                         .count());
+}
+
+// A child of fork() has another one.
+inline int process_id() noexcept {
+  return ::getpid();
 }
 
 // What this thread read is thrown away: an optimistic reader starts again.

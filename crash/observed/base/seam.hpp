@@ -41,6 +41,11 @@ inline std::uint64_t now_ns() noexcept {
   return 0;
 }
 
+// No simulated thread forks, and each execution would ask the system a few times.
+inline int process_id() noexcept {
+  return 0;
+}
+
 inline void reads_discarded() noexcept {
   crash::seam::reads_discarded();
 }
