@@ -13,17 +13,21 @@
 // Atomic accesses keep their hooks: the scheduler switches threads there.
 // A store that was wrongly left out is found by the audit. That no load is,
 // -fplugin-arg-elsewhere-verify is for: the hooks become calls of __everleaf_elsewhere, which ends
-// the program where the pool is touched (EVERLEAF_CRASH_VERIFY, tests/crash).
-#include <context.h>
-#include <cp/cp-tree.h>
+// the program where the pool is touched (EVERLEAF_CRASH_VERIFY).
+//
+// Of GCC's headers each needs those before it.
+// clang-format off
 #include <gcc-plugin.h>
-#include <gimple-iterator.h>
+#include <context.h>
+#include <tree-pass.h>
+#include <tree.h>
 #include <gimple.h>
+#include <gimple-iterator.h>
 #include <ssa.h>
 #include <stringpool.h>
 #include <tree-cfg.h>
-#include <tree-pass.h>
-#include <tree.h>
+#include <cp/cp-tree.h>
+// clang-format on
 
 int plugin_is_GPL_compatible;  // Apache-2.0 and GPLv3 are
 
