@@ -130,6 +130,8 @@ inline T load_atomic(const volatile T* address, bool shared) {
 template <class T, class F>
 inline auto store_atomic(volatile T* address, const void* pc, F&& access, bool shared = true,
                          bool bits = false) {
+  // A counter or a lock in DRAM, and no threads are simulated.
+  if (Scheduler::active() == nullptr && !watched(address)) return access();
   before_atomic(address, true, shared);
   if constexpr (std::is_void_v<decltype(access())>) {
     access();
@@ -201,7 +203,7 @@ void unseen(bool begins) noexcept {
   if (g_recorder != nullptr) g_recorder->unseen(begins);
 }
 void reached(const char* path) noexcept {
-  if (g_recorder != nullptr) ++g_recorder->reached[path];
+  if (g_recorder != nullptr) g_recorder->has_reached(path);
 }
 }  // namespace seam
 

@@ -117,6 +117,11 @@ class Recorder final : public pmem::Observer {
   std::uint64_t point = 0;  // the newest crash point of the workload
   std::map<SiteId, SiteUse> sites;
   std::map<std::string, std::uint64_t, std::less<>> reached;  // base::reached
+  void has_reached(const char* path) {
+    Path& known = paths_[reinterpret_cast<std::uintptr_t>(path) / 8 % paths_.size()];
+    if (known.name != path) known = {path, &reached[path]};
+    ++*known.times;
+  }
   std::optional<SiteId> dropped;
   [[nodiscard]] const pmem::Site& last_site() const { return last_site_; }
   [[nodiscard]] std::string last() const;  // flush or fence of the workload, file:line
@@ -129,6 +134,10 @@ class Recorder final : public pmem::Observer {
   [[nodiscard]] Arena& arena() { return arena_; }
 
  private:
+  struct Path {  // a literal of the library
+    const char* name = nullptr;
+    std::uint64_t* times = nullptr;
+  };
   [[nodiscard]] static unsigned thread();
   // The frontier and slab headers: bounds are checked against them, nothing is made of them.
   [[nodiscard]] static bool of_allocator(std::size_t at) {
@@ -150,6 +159,7 @@ class Recorder final : public pmem::Observer {
   std::array<std::vector<Arena::Unsynced>, kMostThreads> saw_;
   std::array<unsigned, kMostThreads> durable_{};
   std::array<unsigned, kMostThreads> unseen_{};
+  std::array<Path, 256> paths_{};
   pmem::Site last_site_;
   std::size_t pending_at_ = 0;
   std::size_t pending_bytes_ = 0;

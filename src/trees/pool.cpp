@@ -25,25 +25,6 @@ std::string uuid_text(const std::array<std::byte, 16>& uuid) {
   return text;
 }
 
-// The row and the canonical form of what the caller wrote.
-struct Resolved {
-  const tree::Registration* row;
-  base::Spec canonical;
-};
-
-Result<Resolved> resolve(std::string_view spec_text) {
-  auto spec = base::parse_spec(spec_text);
-  if (!spec) return std::unexpected(spec.error());
-  auto row = tree::find_tree(spec->tree);
-  if (!row) return std::unexpected(row.error());
-  auto canonical = base::canonical_spec(*spec, (*row)->info);
-  if (!canonical) return std::unexpected(canonical.error());
-  if (auto valid = (*row)->factory.validate(*canonical); !valid) {
-    return std::unexpected(valid.error());
-  }
-  return Resolved{*row, std::move(*canonical)};
-}
-
 // As the user knows it.
 std::string named(std::string_view name, bool table) {
   return std::string(table ? "table '" : "index '") + std::string(name) + "'";
@@ -86,6 +67,24 @@ Result<void> match(const IndexInfo& info, std::string_view spec_text, KeyType ke
 }
 
 }  // namespace
+
+struct PoolState::Resolved {
+  const tree::Registration* row;
+  base::Spec canonical;
+};
+
+Result<PoolState::Resolved> PoolState::resolve(std::string_view spec_text) {
+  auto spec = base::parse_spec(spec_text);
+  if (!spec) return std::unexpected(spec.error());
+  auto row = tree::find_tree(spec->tree);
+  if (!row) return std::unexpected(row.error());
+  auto canonical = base::canonical_spec(*spec, (*row)->info);
+  if (!canonical) return std::unexpected(canonical.error());
+  if (auto valid = (*row)->factory.validate(*canonical); !valid) {
+    return std::unexpected(valid.error());
+  }
+  return Resolved{*row, std::move(*canonical)};
+}
 
 PoolState::PoolState(std::unique_ptr<pmem::PoolFile> file, std::chrono::nanoseconds epoch_length)
     : file_(std::move(file)),
@@ -146,14 +145,14 @@ Result<void> PoolState::roll_back() {
     if (row && (*row)->info.durability != Durability::buffered && !(*row)->recovers_blocks) {
       continue;
     }
-    const bool known = row && resolve(found.info.spec);
-    if (!known && !file_->read_only() && pmem::load(&file_->state().clock) != 0) {
+    const auto resolved = resolve(found.info.spec);
+    if (!resolved && !file_->read_only() && pmem::load(&file_->state().clock) != 0) {
       return std::unexpected(
           Error{Code::newer_version, named(found.info) + " is a " + found.info.spec +
                                          ", which this release cannot recover: open it read-only"});
     }
-    if (!known) continue;
-    auto open = load(found);
+    if (!resolved) continue;
+    auto open = load(found, *resolved);
     // A read-only pool has no clock that moves: the others can be read, this one says what it has.
     if (!open && !file_->read_only()) {
       return std::unexpected(
@@ -320,19 +319,24 @@ Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found) {
               named(found.info) + " is a " + found.info.spec +
                   ", which this release does not know: " + resolved.error().message});
   }
-  if (auto running = need_epochs(*resolved->row); !running) {
+  return load(found, *resolved);
+}
+
+Result<PoolState::Open*> PoolState::load(const tree::Directory::Found& found,
+                                         const Resolved& resolved) {
+  if (auto running = need_epochs(*resolved.row); !running) {
     return std::unexpected(running.error());
   }
   // Its memory comes first: a tree that listens to the clock must not be closed in a step of it.
   decltype(open_) one;
   Open& open = one.emplace(found.info.name, Open{found.info, nullptr, nullptr}).first->second;
-  const tree::Factory& factory = resolved->row->factory;
+  const tree::Factory& factory = resolved.row->factory;
   if (found.info.key_type == KeyType::u64) {
-    auto tree = factory.open_u64(context(found.root_word), resolved->canonical);
+    auto tree = factory.open_u64(context(found.root_word), resolved.canonical);
     if (!tree) return std::unexpected(tree.error());
     open.u64 = std::move(*tree);
   } else {
-    auto tree = factory.open_bytes(context(found.root_word), resolved->canonical);
+    auto tree = factory.open_bytes(context(found.root_word), resolved.canonical);
     if (!tree) return std::unexpected(tree.error());
     open.bytes = std::move(*tree);
   }

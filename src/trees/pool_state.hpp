@@ -94,7 +94,11 @@ class PoolState {
                                               KeyType key_type, Kind kind);
   void reach_store(std::vector<pmem::Offset>& reachable, std::vector<std::string>& problems);
   Result<Open*> open_found(const tree::Directory::Found& found);
+  // The row and the canonical form of what the caller wrote.
+  struct Resolved;
+  [[nodiscard]] static Result<Resolved> resolve(std::string_view spec_text);
   Result<Open*> load(const tree::Directory::Found& found);
+  Result<Open*> load(const tree::Directory::Found& found, const Resolved& resolved);
 
   const base::Process process_;
   std::unique_ptr<pmem::PoolFile> file_;
