@@ -41,6 +41,19 @@ std::uint64_t hash_words(std::uint64_t hash, const std::byte* bytes, std::size_t
   return hash;
 }
 
+// Of what is added up, so that sums differ where one of two terms has what the other lacks.
+std::uint64_t spread(std::uint64_t hash) {
+  hash = (hash ^ hash >> 33) * 0xFF51AFD7ED558CCDULL;
+  hash = (hash ^ hash >> 33) * 0xC4CEB9FE1A85EC53ULL;
+  return hash ^ hash >> 33;
+}
+
+// Of a unit and what it holds. Its number is mixed before the first word comes: with words for
+// units, half of all pairs of small numbers looked like another pair.
+std::uint64_t hash_unit(std::uint64_t unit, const std::byte* bytes, std::size_t n) {
+  return spread(hash_words(mix(7, unit), bytes, n));
+}
+
 std::uint64_t all_of(std::size_t n) {
   return n >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1;
 }
@@ -579,7 +592,7 @@ void Arena::add_images(Undecided& u, const Bytes& base, const Dirty& dirty, std:
 }
 
 void Arena::finish(Undecided& u) {
-  u.id = u.unit;
+  u.id = mix(9, u.unit);
   for (const Image& image : u.images) u.id = hash_words(u.id, image.bytes.data(), kUnitMost);
 }
 
@@ -717,20 +730,20 @@ std::uint64_t Arena::state_hash() const {
   std::uint64_t hash = 0;
   // Sums, so that the order of units does not matter.
   for (const Saved& saved : level.undo) {
-    hash += hash_words(saved.unit + 1, unit_at(active_ + 1, saved.unit), model_.unit);
+    hash += hash_unit(saved.unit, unit_at(active_ + 1, saved.unit), model_.unit);
   }
   for (std::size_t i = 0; i < level.dirty_count; ++i) {
-    std::uint64_t one = mix(7, level.dirty[i].unit);
+    std::uint64_t one = mix(11, level.dirty[i].unit);
     for (const Event& event : level.dirty[i].events) {
       one = mix(mix(one, event.value), event.at + 256U * event.size);
     }
-    hash += one;
+    hash += spread(one);
   }
   for (std::size_t i = 0; i < level.undecided_count; ++i) {
     const Undecided& u = level.undecided[i];
     if (level.undecided_of[u.unit] == 0) continue;
     const std::uint32_t dirty = level.dirty_of[u.unit];
-    hash += mix(mix(u.id, u.open), dirty == 0 ? u.written : level.dirty[dirty - 1].written);
+    hash += spread(mix(mix(u.id, u.open), dirty == 0 ? u.written : level.dirty[dirty - 1].written));
   }
   return hash;
 }
@@ -746,7 +759,7 @@ std::optional<std::uint64_t> Arena::content_hash() const {
         before = before || levels_[i].touched[saved.unit] != 0;
       const std::byte* const now = unit_at(active_, saved.unit);
       if (before || same_words(saved.bytes.data(), now, model_.unit)) continue;
-      hash += hash_words(saved.unit + 1, now, model_.unit);
+      hash += hash_unit(saved.unit, now, model_.unit);
     }
   }
   return hash;

@@ -168,11 +168,13 @@ std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::siz
     const std::size_t end = std::min(n, begin + kPiece);
     const std::uint64_t* const from = first + begin * stride;
     const std::size_t bytes = ((end - begin - 1) * stride + 1) * sizeof *first;
+    const bool alone = Scheduler::active() == nullptr;
     // What is all zeroes.
-    if (value != 0 && watched(from) && g_recorder->arena().untouched(offset_of(from), bytes))
+    if (alone && value != 0 && watched(from) && g_recorder->gauge == nullptr &&
+        g_recorder->arena().untouched(offset_of(from), bytes))
       continue;
-    const bool plain = Scheduler::active() == nullptr &&
-                       (!watched(from) || g_recorder->read_plainly(offset_of(from), bytes));
+    const bool plain =
+        alone && (!watched(from) || g_recorder->read_plainly(offset_of(from), bytes));
     for (std::size_t i = begin; i < end; ++i) {
       const std::uint64_t* const word = first + i * stride;
       const std::uint64_t held =

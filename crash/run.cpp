@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <ranges>
+#include <set>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -459,7 +460,7 @@ class Run final : Crasher {
       if (pool_) bytes_[0] = PoolAccess::state(*pool_).medium().size();
       epoch_at_crash_ = epoch();
       seen_.clear();
-      opened_again_.clear();
+      rests_.clear();
     } else {
       ++report_.nested_points;
       if (going_on_ != nullptr) epoch_at_crash_ = going_on_->now();
@@ -565,15 +566,9 @@ class Run final : Crasher {
       if (creating_pool_ && pool.error().code == Code::not_a_pool) return;
       return fail("open: " + pool.error().message);
     }
-    if (!crashing && arena_.wrote_beyond(pmem::kStateAt) && is_new_content(level)) {
-      arena_.forget_writes();
-      open_again(level);
-      if (arena_.wrote_beyond(pmem::kStateAt) && left_unread(*pool)) {
-        arena_.forget_writes();
-        open_again(level);
-      }
-      if (arena_.wrote_beyond(pmem::kStateAt))
-        return fail("recovery of a recovered pool wrote to it");
+    if (!crashing && arena_.wrote_beyond(pmem::kStateAt)) {
+      recover_again(*pool, level);
+      if (stopped_) return;
     }
     judge(*pool, level, crashing, seen);
     // This execution is undone: closing the pool properly would be in vain.
@@ -655,11 +650,31 @@ class Run final : Crasher {
     }
   }
 
-  // Most recoveries of a crash point lead to the same content. What opening it again does depends
-  // on nothing else, as long as it decides nothing.
-  bool is_new_content(std::size_t level) {
+  // Most recoveries of a crash point lead to the same content, and what another one of it does
+  // depends on nothing else, as long as it decides nothing: once it wrote nothing, it never will.
+  void recover_again(Pool& pool, std::size_t level) {
     const auto content = arena_.content_hash();
-    return !content || opened_again_.insert(*content + bytes_[level]).second;
+    const auto key =
+        content ? std::optional(std::tuple(*content, bytes_[level], opened())) : std::nullopt;
+    if (key && rests_.contains(*key)) return;
+    arena_.forget_writes();
+    open_again(level);
+    const bool rests = !arena_.wrote_beyond(pmem::kStateAt);
+    if (!rests && left_unread(pool)) {
+      arena_.forget_writes();
+      open_again(level);
+    }
+    if (arena_.wrote_beyond(pmem::kStateAt)) fail("recovery of a recovered pool wrote to it");
+    if (key && rests) rests_.insert(*key);
+  }
+
+  // Which indexes open_indexes() asks for.
+  [[nodiscard]] std::uint64_t opened() const {
+    std::uint64_t set = capacity_;
+    for (std::size_t i = 0; i < others_before_.size(); ++i) {
+      set = set * 2 + (others_before_[i].empty() && others_after_[i].empty() ? 0 : 1);
+    }
+    return set;
   }
 
   // Recovery of what recovery left.
@@ -1005,7 +1020,8 @@ class Run final : Crasher {
   bool full_ = false;      // and the heap refuses
   Points points_{};
   std::unordered_set<std::uint64_t> seen_;
-  std::unordered_set<std::uint64_t> opened_again_;  // contents, of this crash point
+  // Of this crash point: contents that are left as they are, sizes of the file, opened().
+  std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>> rests_;
   Random random_{1};
   std::optional<std::uint64_t> outcome_;  // of this execution
   Report report_;
