@@ -341,7 +341,11 @@ void Arena::stand_for(Undecided& u, std::uint64_t open) {
 
 // Groups the images by what the read sees of them, and takes one group.
 void Arena::decide_unit(Undecided& u, std::size_t from, std::size_t to) {
-  const std::uint64_t seen = bytes_between(from, to) & ~u.written;
+  choose_content(u, bytes_between(from, to) & ~u.written);
+  if (std::has_single_bit(u.open)) decided(u);
+}
+
+void Arena::choose_content(Undecided& u, std::uint64_t seen) {
   std::array<std::uint64_t, kMostImages> groups;
   std::uint32_t count = 0;
   for (std::uint64_t left = u.open; left != 0; left &= left - 1) {
@@ -356,7 +360,15 @@ void Arena::decide_unit(Undecided& u, std::size_t from, std::size_t to) {
     narrow(u, groups[choose(count)]);
     fill(u);
   }
-  if (std::has_single_bit(u.open)) decided(u);
+}
+
+// The open images that have the same bytes there.
+std::uint64_t Arena::alike(const Undecided& u, unsigned image, std::uint64_t seen) {
+  std::uint64_t same = 0;
+  for (std::uint64_t left = u.open; left != 0; left &= left - 1) {
+    if (same_in(u.images[image].bytes, u.images[lowest(left)].bytes, seen)) same |= left & -left;
+  }
+  return same;
 }
 
 void Arena::decided(const Undecided& u) {
@@ -385,21 +397,14 @@ void Arena::verify_over(std::size_t at, std::size_t bytes) {
 void Arena::cover(std::uint32_t index, std::size_t from, std::size_t to) {
   Undecided& u = levels_[active_].undecided[index];
   const std::uint64_t seen = bytes_between(from, to) & ~u.written;
-  const unsigned whole = newest_of(u);
-  std::uint64_t newest = 0;
-  std::uint64_t oldest = 0;
-  for (std::uint64_t left = u.open; left != 0; left &= left - 1) {
-    const unsigned image = lowest(left);
-    const std::uint64_t bit = std::uint64_t{1} << image;
-    if (same_in(u.images[whole].bytes, u.images[image].bytes, seen)) newest |= bit;
-    if (same_in(u.images[lowest(u.open)].bytes, u.images[image].bytes, seen)) oldest |= bit;
-  }
+  const std::uint64_t newest = alike(u, newest_of(u), seen);
+  const std::uint64_t oldest = alike(u, lowest(u.open), seen);
   if (u.verified != 0) {
-    verified_[u.verified - 1].newest &= newest;
-    verified_[u.verified - 1].oldest &= oldest;
+    Verified& v = verified_[u.verified - 1];
+    v = {index, v.newest & newest, v.oldest & oldest, v.seen | seen};
     return;
   }
-  verified_.push_back({index, newest, oldest});
+  verified_.push_back({index, newest, oldest, seen});
   u.verified = static_cast<std::uint32_t>(verified_.size());
 }
 
@@ -440,6 +445,7 @@ void Arena::verify_begin() {
       narrow(u, u.open & v.newest);
     } else if (i == torn) {
       narrow(u, i == first ? between : u.open & ~v.newest);
+      if (u.mixed) choose_content(u, v.seen);
     } else if (i < open_from_) {
       narrow(u, u.open & v.oldest);
     } else {
@@ -462,6 +468,8 @@ void Arena::verify_end(bool whole) {
       const std::uint64_t newest = u.open & verified_[i].newest;
       if (whole) stand_for(u, newest != 0 ? newest : u.open & -u.open);  // what was tried
       fill(u);
+    } else if (whole) {
+      stand_for(u, alike(u, lowest(u.open), verified_[i].seen));
     }
     if (std::has_single_bit(u.open)) decided(u);
   }
@@ -533,6 +541,7 @@ Arena::Undecided& Arena::add_undecided(Level& level, std::uint32_t unit) {
   u.images.clear();
   u.stores = 0;
   u.verified = 0;
+  u.mixed = false;
   return u;
 }
 
@@ -617,6 +626,7 @@ void Arena::enter() {
     const std::uint32_t index = from.dirty_of[old.unit];
     const Dirty* const dirty = index == 0 ? nullptr : &from.dirty[index - 1];
     u.stores = old.stores + (dirty == nullptr ? 0 : dirty->events.size());
+    u.mixed = dirty != nullptr || old.written != 0;
     const auto add = [&](const Image& image) {
       Bytes bytes = image.bytes;
       if (dirty != nullptr) {

@@ -125,7 +125,9 @@ class Arena {
   // oldest image is not the newest, is not the oldest there either. Then, with it and those before
   // unit k the oldest, for each k behind it: unit k is not, those after it stay open; then: all are
   // the oldest; at last: all are the newest. Each image belongs to one choice. It is assumed that
-  // no torn image fits the checksum; where one does, it is followed with what is open the newest.
+  // no torn image fits the checksum; where one does, it is followed with the bytes that were tried
+  // and with what is open the newest. What an interrupted recovery wrote over a torn unit may mend
+  // it, though: of a unit that is torn and of which both are open, each content is a choice.
   void verify_over(std::size_t at, std::size_t bytes);
   void verify_begin();
   void verify_end(bool whole);
@@ -227,6 +229,7 @@ class Arena {
     std::uint64_t beside = 0;    // images that are not in it and that its first one stands for
     std::uint64_t written = 0;   // bytes, since the crash
     std::uint32_t verified = 0;  // 1 + index of verified_
+    bool mixed = false;          // images have stores of an earlier crash and of recovery
   };
   struct Saved {
     std::uint32_t unit;
@@ -253,6 +256,7 @@ class Arena {
     std::uint32_t index;   // of undecided
     std::uint64_t newest;  // images whose covered bytes are the newest
     std::uint64_t oldest;  // or as they were before all unsynced stores
+    std::uint64_t seen;    // the covered bytes
   };
   [[nodiscard]] bool is_open(std::size_t unit) const {
     return (open_now_[unit / 64] >> (unit % 64) & 1) != 0;
@@ -264,6 +268,8 @@ class Arena {
   [[nodiscard]] static unsigned newest_of(const Undecided& u);
   void decided(const Undecided& u);
   void decide_unit(Undecided& u, std::size_t from, std::size_t to);
+  void choose_content(Undecided& u, std::uint64_t seen);
+  [[nodiscard]] static std::uint64_t alike(const Undecided& u, unsigned image, std::uint64_t seen);
   static void narrow(Undecided& u, std::uint64_t open);
   static void stand_for(Undecided& u, std::uint64_t open);
   void touch(std::uint32_t unit);

@@ -309,6 +309,59 @@ TEST(Arena, ABadChecksumIsFollowed) {
   EXPECT_TRUE(seen);
 }
 
+// A torn image that fits: what was tried is what is there afterwards.
+TEST(Arena, ATornImageThatFitsStays) {
+  Arena arena(kBytes, 2, {});
+  store(arena, 0, 1);
+  store(arena, 64, 1);
+  store(arena, 64, 2);
+  unsigned fits = 0;
+  after_a_crash(arena, [&] {
+    arena.verify_over(0, 72);
+    arena.verify_begin();
+    const bool good = load(arena, 0) == 1 && load(arena, 64) == 0;
+    arena.verify_end(good);
+    if (!good) return;
+    ++fits;
+    EXPECT_EQ(load(arena, 64), 0U);
+  });
+  EXPECT_EQ(fits, 1U);
+}
+
+// A record that a crash left torn, and a recovery that writes something else in its place, of which
+// a part is the same: after a crash of that recovery the record may be whole, and stays so.
+TEST(Arena, RecoveryMayMendWhatIsTorn) {
+  Arena arena(kBytes, 3, {});
+  const auto write = [&](std::uint64_t first, std::uint64_t second) {
+    for (const std::size_t word : {0, 8}) {
+      const std::uint64_t value = word == 0 ? first : second;
+      arena.will_write(word, sizeof value);
+      std::memcpy(arena.active_base() + word, &value, sizeof value);
+      arena.wrote(word, sizeof value, nullptr, 0, kFirstGroup);
+    }
+  };
+  const auto is_whole = [&] { return load(arena, 0) == 1 && load(arena, 8) == 2; };
+  const auto verify = [&] {
+    arena.verify_over(0, 16);
+    arena.verify_begin();
+    const bool good = is_whole();
+    arena.verify_end(good);
+    return good;
+  };
+  bool mended = false;
+  write(1, 2);
+  after_a_crash(arena, [&] {
+    if (verify()) return;
+    write(1, 7);
+    after_a_crash(arena, [&] {
+      const bool good = verify();
+      EXPECT_EQ(good, is_whole());
+      mended = mended || good;
+    });
+  });
+  EXPECT_TRUE(mended);
+}
+
 // Stores that lead back to what was durable: whole is that image, not the one that came last.
 TEST(Arena, TheNewestImageMayBeTheOldest) {
   Arena arena(kBytes, 3, {});
