@@ -96,9 +96,16 @@ void RedoLog::write(Word* words, const Redo& record) {
   std::memcpy(words + kEntriesWord, entries.data(), entries.size_bytes());
   words[1] = checksum_of(words, entries.size());
   const std::size_t bytes = bytes_of(entries.size());
-  medium_.count_heap_written(bytes + 8);
+  medium_.count_heap_written(bytes + 16);
   medium_.count_written(record.tree_bytes());
   medium_.flush(words, bytes);
+}
+
+// The checksum too: or what stands behind word 0 would fit the word 0 of a record that another
+// process writes, whose sequence begins anew.
+void RedoLog::truncate(Word* words) {
+  words[0] = 0;
+  words[1] = 0;
 }
 
 Outcome RedoLog::commit(const Redo& record) {
@@ -110,9 +117,9 @@ Outcome RedoLog::commit(const Redo& record) {
   if (!medium_.fence()) return Outcome::io_error;  // R1: whole before the first word changes
   apply(record.entries());
   if (!medium_.fence()) return Outcome::io_error;  // R2: durable before the record goes
-  words[0] = 0;
+  truncate(words);
   // R3: no record may outlive the locks of its words
-  if (!medium_.persist(words, sizeof(Word))) return Outcome::io_error;
+  if (!medium_.persist(words, 2 * sizeof(Word))) return Outcome::io_error;
   busy_.fetch_and(~(std::uint64_t{1} << index), std::memory_order_release);
   return Outcome::done;
 }
@@ -209,8 +216,9 @@ bool RedoLog::settle(unsigned slot, bool newer_too) noexcept {
   for (const unsigned which : ages) {
     Word* const words = late_lane(slot, which);
     if (words[0] != 0) {
-      words[0] = 0;
-      if (!medium_.persist(words, sizeof(Word))) return false;  // L4, and before other stores (L2)
+      truncate(words);
+      // L4, and before other stores (L2)
+      if (!medium_.persist(words, 2 * sizeof(Word))) return false;
     }
     late.entries[which] = 0;
     late.name(which, 0, 0);
@@ -317,9 +325,7 @@ Result<std::uint32_t> RedoLog::recover() {
       // As R2: a crash in recovery finds the record again; and L3.
       if (!medium_.fence()) return failed();
     }
-    // The checksum too: or what stands behind word 0 would fit a later record's word 0.
-    words[0] = 0;
-    words[1] = 0;
+    truncate(words);
     medium_.flush(words, 2 * sizeof(Word));
     wiped = true;
   }

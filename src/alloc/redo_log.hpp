@@ -18,7 +18,7 @@
 // fit the entries, so torn and reordered write-backs (the `disk` domain) are noticed, before any
 // entry is followed. What an old record leaves behind
 // word 0 cannot come back under a new word 0: sequences are unique while the pool is open, and
-// recover() wipes the checksums of earlier times.
+// truncation wipes the checksum, too.
 //
 // A fence that fails (M1) stops the commit where it is: before R2 nothing was stored, after it the
 // record stays, in a lane that nobody gets again.
@@ -162,6 +162,7 @@ class RedoLog {
   using Entries = std::span<const Redo::Entry>;
 
   void write(pmem::Word* words, const Redo& record);
+  static void truncate(pmem::Word* words);
   void store(Entries entries);
   void write_back(Entries entries);
   void apply(Entries entries);
