@@ -4,8 +4,8 @@
 // The paper's N_w of slot+bitmap nodes, 0.125m + 4.25 (insert) and 0.125m + 2 (remove), counts the
 // slots before the position, which Figure 10 copies onto themselves; we do not write them, so each
 // count here plus pos - 1 bytes is the paper's.
-#include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "support.hpp"
 
@@ -58,10 +58,8 @@ class WbtreeCounts : public ::testing::TestWithParam<std::string> {
   }
 
   // Numbers of entries before the operation that are looked at.
-  [[nodiscard]] std::vector<std::uint64_t> fillings() const {
-    std::vector<std::uint64_t> all{2, capacity_ / 2, capacity_ * 7 / 10, capacity_ - 1};
-    all.erase(std::unique(all.begin(), all.end()), all.end());
-    return all;
+  [[nodiscard]] std::set<std::uint64_t> fillings() const {
+    return {2, capacity_ / 2, capacity_ * 7 / 10, capacity_ - 1};
   }
 
   void print(const char* operation, std::uint64_t m, double words, double self_copy, double paper_w,
