@@ -87,13 +87,19 @@ crash: ## Crash every tree at every point for ten minutes (CRASH_BUDGET=600)
 	@build/release/crash/everleaf-crash --pmwcas --all-schedules --budget $(CRASH_BUDGET)
 	@build/release/crash/everleaf-crash --counts
 
-mutants: ## Would the crash checker notice? Drop every flush and fence; plant known bugs (an hour)
+mutants: ## Would the crash checker notice? Drop flushes and fences, plant bugs, verify its hooks (an hour)
 	@scripts/bootstrap crash
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
 	@build/release/crash/everleaf-crash --planted --budget 20
 	@build/release/crash/everleaf-crash --mutate --budget 300
 	@build/release/crash/everleaf-crash --mutate --store --budget 60
+	@cmake --preset verify
+	@cmake --build --preset verify -j $(JOBS)
+	@for mode in "" --store --permuted "--domain disk" "--domain process --nested 1" "--threads 2" \
+	    "--pmwcas --threads 2"; do \
+	  build/verify/crash/everleaf-crash $$mode --budget 30; \
+	done
 
 fuzz: ## Feed pools, files and calls that a fuzzer makes up (FUZZ_SECONDS=120 for each target)
 	@scripts/bootstrap build fuzz

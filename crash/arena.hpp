@@ -85,7 +85,7 @@ class Arena {
     }
     const std::size_t first = at >> shift_;
     const std::size_t last = (at + bytes - 1) >> shift_;
-    if (last - first > 1 || is_open(first) || is_open(last)) decide(at, bytes);
+    if (is_open(first) || (last != first && (last - first > 1 || is_open(last)))) decide(at, bytes);
   }
   // Whether a read in the range would decide something.
   [[nodiscard]] bool open_in(std::size_t at, std::size_t bytes) const {

@@ -163,9 +163,12 @@ std::uint64_t xxh3(const void* from, std::size_t bytes, std::uint64_t seed) noex
 }
 std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::size_t n,
                         std::uint64_t mask, std::uint64_t value) noexcept {
-  constexpr std::size_t kPiece = 64;  // words
-  for (std::size_t begin = 0; begin < n; begin += kPiece) {
-    const std::size_t end = std::min(n, begin + kPiece);
+  // Words looked at at once: few at first, who scans for each of many finds the next one soon.
+  constexpr std::size_t kMost = 64;
+  std::size_t end = 0;
+  for (std::size_t begin = 0, piece = 4; begin < n;
+       begin = end, piece = std::min(kMost, piece * 2)) {
+    end = std::min(n, begin + piece);
     const std::uint64_t* const from = first + begin * stride;
     const std::size_t bytes = ((end - begin - 1) * stride + 1) * sizeof *first;
     const bool alone = Scheduler::active() == nullptr;

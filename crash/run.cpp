@@ -557,7 +557,7 @@ class Run final : Crasher {
     if (pool) live_[level] = &PoolAccess::state(*pool).medium();
     const Forget forget{live_[level]};
     if (stopped_) return;
-    if (pool) open_indexes(*pool);
+    auto index = pool ? open_indexes(*pool) : std::nullopt;
     recorder_.settle();
     const bool crashing = arena_.recording() && report_.executions % config_.crash_on_every == 0;
     if (!crashing) arena_.record(false);
@@ -570,7 +570,8 @@ class Run final : Crasher {
       recover_again(*pool, level);
       if (stopped_) return;
     }
-    judge(*pool, level, crashing, seen);
+    judge(*pool, *index, level, crashing, seen);
+    index.reset();
     // This execution is undone: closing the pool properly would be in vain.
     PoolAccess::state(*pool).abandon();
     recorder_.settle();
@@ -642,12 +643,13 @@ class Run final : Crasher {
 
   // Some trees recover when they are opened (LodgeTree); what is wrong with them, judge() says.
   // Buffered ones have been taken back by then, and scan_others() asks for them later.
-  void open_indexes(Pool& pool) const {
-    (void)pool.index<K>(kName, {});
+  std::optional<Result<Index<K>>> open_indexes(Pool& pool) const {
+    auto index = pool.index<K>(kName, {});
     for (std::size_t i = 0; i < others_before_.size() && !buffered_; ++i) {
       if (others_before_[i].empty() && others_after_[i].empty()) continue;
       (void)pool.index<K>(other_name(i), {});
     }
+    return index;
   }
 
   // Most recoveries of a crash point lead to the same content, and what another one of it does
@@ -684,15 +686,15 @@ class Run final : Crasher {
     recorder_.settle();
     if (!again) return fail("second open: " + again.error().message);
     // Without space a tree may have to recover again, from the same log (LodgeTree).
-    if (!filled_ && capacity_ == arena_.capacity()) open_indexes(*again);
+    if (!filled_ && capacity_ == arena_.capacity()) (void)open_indexes(*again);
     recorder_.settle();
     // Closing it would write in what the first one has.
     PoolAccess::state(*again).abandon();
   }
 
   // `seen`: by a reader of the same image.
-  void judge(Pool& pool, std::size_t level, bool crashing, const std::optional<Content>& seen) {
-    auto index = pool.index<K>(kName, {});
+  void judge(Pool& pool, Result<Index<K>>& index, std::size_t level, bool crashing,
+             const std::optional<Content>& seen) {
     if (!index && creating_index_ && index.error().code == Code::not_found) {
       index = pool.index<K>(kName, config_.spec);
     }

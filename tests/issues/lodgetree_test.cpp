@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "fails_at.hpp"
 #include "hooks.hpp"
 #include "pmem/format.hpp"
+#include "shadow.hpp"
 #include "support.hpp"
 #include "trees/fingerprint_keys.hpp"
 #include "trees/lodgetree/layout.hpp"
@@ -195,6 +197,37 @@ TEST(Lodgetree, AFullPoolTakesUpdatesOfWhatAnotherThreadWrote) {
   }
 }
 
+// The pool is recovered under crashes: what each leaves opens, and has the same.
+void crash_in_recovery(const Scratch& scratch, const Map<std::uint64_t>& map) {
+  using Image = Shadow::Image;
+  const auto path = scratch / "crashed";
+  std::filesystem::copy_file(scratch / "pool", path);
+  Random random(1);
+  std::vector<std::byte> image;
+  std::string wrong;
+  Shadow* seen = nullptr;  // while the tree recovers, not the pool
+  Shadow shadow(path, [&] {
+    for (const auto kind :
+         {Image::durable, Image::noted, Image::lines, Image::lines, Image::lines, Image::lines}) {
+      if (seen == nullptr || !wrong.empty()) return;
+      seen->make(kind, random, image);
+      write_bytes(scratch / "image", image);
+      Pool pool = Pool::open(scratch / "image", tight()).value();
+      const auto index = pool.index<std::uint64_t>("index");
+      wrong = index ? difference<std::uint64_t>(*index, map) : index.error().message;
+      if (wrong.empty()) wrong = unsound(pool);
+      PoolAccess::state(pool).abandon();
+    }
+  });
+  Pool pool = PoolAccess::open(path, tight(), &shadow).value();
+  seen = &shadow;
+  EXPECT_TRUE(pool.index<std::uint64_t>("index"));
+  seen = nullptr;
+  PoolAccess::state(pool).abandon();
+  EXPECT_EQ(wrong, "");
+  EXPECT_GT(shadow.fences(), 2U);
+}
+
 // A16: pairs went to a leaf, but not its word and stamp; more came, and then there was no space.
 // Their records and the others did not fit into a buffer at once, and to flush them all was to
 // split the leaf: the pool could not be opened for writing any more.
@@ -239,6 +272,7 @@ TEST(Lodgetree, AFullPoolOpensAfterACrash) {
       cases += flushed != 0 && flushed + more > 6 ? 1 : 0;  // a buffer takes six
       PoolAccess::state(pool).abandon();
     }
+    crash_in_recovery(scratch, map);
     Pool pool = Pool::open(scratch / "pool", tight()).value();
     auto index = pool.index<std::uint64_t>("index");
     ASSERT_TRUE(index) << which << ": " << index.error().message;

@@ -154,8 +154,7 @@ Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, bool& torn) {
       last_order_ = std::max(last_order_, order >> 1);
       found.push_back({log_.ref_of(chunk, i),
                        {pmem::load(&record.key), pmem::load(&record.value), order >> 1, 0},
-                       (order & kRemoval) != 0,
-                       0});
+                       (order & kRemoval) != 0});
     }
   }
   return {};
@@ -179,23 +178,20 @@ template <class Keys>
 void LodgeTree<Keys>::choose(std::vector<Listed>& leaves, std::vector<Found>& found) const {
   last_of_each_record(found);
   for (Found& one : found) {
-    const Key key = keys_.key_of(one.record.key);
+    one.key = keys_.key_of(one.record.key);
     const auto behind = std::upper_bound(
-        leaves.begin() + 1, leaves.end(), key,
+        leaves.begin() + 1, leaves.end(), one.key,
         [](const Key& probe, const Listed& listed) { return probe < Key(listed.low); });
     one.leaf = static_cast<std::size_t>(behind - leaves.begin()) - 1;
   }
   std::erase_if(found, [&](const Found& one) {
     return one.record.order <= leaf(leaves[one.leaf].base).stamp();
   });
-  const auto key = [this](const Found& one) { return keys_.key_of(one.record.key); };
-  std::ranges::sort(found, [&](const Found& a, const Found& b) {
-    const Key left = key(a);
-    const Key right = key(b);
-    return left != right ? left < right : a.record.order > b.record.order;
+  std::ranges::sort(found, [](const Found& a, const Found& b) {
+    const auto order = a.key <=> b.key;
+    return order != 0 ? order < 0 : a.record.order > b.record.order;
   });
-  const auto same =
-      std::ranges::unique(found, [&](const Found& a, const Found& b) { return key(a) == key(b); });
+  const auto same = std::ranges::unique(found, {}, &Found::key);
   found.erase(same.begin(), same.end());
 }
 

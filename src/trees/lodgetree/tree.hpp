@@ -314,7 +314,8 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     Ref ref;
     Record record;  // `order` without its lowest bit
     bool removal;
-    std::size_t leaf;  // its number
+    std::size_t leaf = 0;  // its number
+    Key key{};             // for choose() alone: memory of records that it leaves out is free
   };
   struct Listed {  // a leaf, from the left
     std::byte* base;
