@@ -63,6 +63,17 @@ std::uint64_t bytes_between(std::size_t from, std::size_t to) {
   return all_of(to) & ~all_of(from);
 }
 
+bool is_zero(const std::byte* from, std::size_t bytes) {
+  std::uint64_t any = 0;
+  for (; bytes >= 8; bytes -= 8, from += 8) {
+    std::uint64_t word = 0;
+    __builtin_memcpy(&word, from, sizeof word);
+    any |= word;
+  }
+  for (; bytes != 0; --bytes, ++from) any |= static_cast<std::uint64_t>(*from);
+  return any == 0;
+}
+
 unsigned lowest(std::uint64_t set) {
   return static_cast<unsigned>(std::countr_zero(set));
 }
@@ -74,10 +85,24 @@ void overlay(Bytes& to, std::uint64_t set, const std::byte* from) {
 }
 
 template <class Bytes>
+std::uint64_t word_of(const Bytes& bytes, unsigned number) {
+  std::uint64_t word = 0;
+  __builtin_memcpy(&word, bytes.data() + std::size_t{8} * number, sizeof word);
+  return word;
+}
+
+template <class Bytes>
 bool same_in(const Bytes& a, const Bytes& b, std::uint64_t set) {
-  if (std::memcmp(a.data(), b.data(), a.size()) == 0) return true;
-  for (; set != 0; set &= set - 1) {
-    if (a[lowest(set)] != b[lowest(set)]) return false;
+  while (set != 0) {
+    const unsigned word = lowest(set) / 8;
+    const std::uint64_t bytes = set >> (8 * word) & 0xFF;
+    set &= ~(std::uint64_t{0xFF} << (8 * word));
+    const std::uint64_t differ = word_of(a, word) ^ word_of(b, word);
+    if (differ == 0) continue;
+    if (bytes == 0xFF) return false;
+    for (std::uint64_t left = bytes; left != 0; left &= left - 1) {
+      if ((differ >> (8 * lowest(left)) & 0xFF) != 0) return false;
+    }
   }
   return true;
 }
@@ -127,7 +152,6 @@ void Arena::touch(std::uint32_t unit) {
 void Arena::will_write(std::size_t at, std::size_t bytes) {
   if (reading_) [[unlikely]]
     return reader_will_write(at, bytes);
-  use(at, bytes);
   const std::size_t last = (at + bytes - 1) >> shift_;
   for (std::size_t unit = at >> shift_; unit <= last; ++unit) {
     touch(static_cast<std::uint32_t>(unit));
@@ -206,6 +230,7 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
                   std::uint64_t group) {
   ++stores_;
   last_store_ = pc;
+  if (!reading_ && !is_zero(active_base_ + at, bytes)) use(at, bytes);
   if (!recording_) return;
   const std::size_t end = at + bytes;
   while (at < end) {

@@ -172,7 +172,8 @@ class Arena {
   void forget_writes() { lowest_beyond_ = false; }
   void watch_beyond(std::size_t bytes) { beyond_ = bytes; }
 
-  // Whether nothing was ever stored to these bytes of any level, so that they are zeroes.
+  // Whether nothing but zeroes was ever stored to these bytes of any level, the pending store
+  // apart.
   [[nodiscard]] bool untouched(std::size_t at, std::size_t bytes) const {
     if (at > capacity_ || bytes > capacity_ - at) return false;
     bool any = false;
@@ -305,7 +306,7 @@ class Arena {
   std::byte* base_ = nullptr;
   std::vector<Level> levels_;
   static constexpr std::size_t kPage = 1024;
-  std::vector<std::uint8_t> used_;  // pages that something was stored to, on any level
+  std::vector<std::uint8_t> used_;  // pages that were not always zero, on any level
   std::size_t active_ = 0;
   std::byte* active_base_ = nullptr;
   const std::uint64_t* open_now_ = nullptr;  // of the active level

@@ -166,6 +166,7 @@ std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::siz
   // Words looked at at once: few at first, who scans for each of many finds the next one soon.
   constexpr std::size_t kMost = 64;
   std::size_t end = 0;
+  if (g_recorder != nullptr) g_recorder->settle();
   for (std::size_t begin = 0, piece = 4; begin < n;
        begin = end, piece = std::min(kMost, piece * 2)) {
     end = std::min(n, begin + piece);

@@ -87,8 +87,9 @@ template <std::size_t most, class Keys, class Item>
       const std::optional<Bytes> one = keys.read(from[i].key);
       sound = sound && one;
       key[i] = one.value_or(Bytes{});
-      const auto differ = std::ranges::mismatch(key[0], key[i]).in1;
-      common = std::min(common, static_cast<std::size_t>(differ - key[0].begin()));
+      const Bytes shared = key[0].substr(0, common);
+      if (i != 0 && key[i].starts_with(shared)) continue;
+      common = static_cast<std::size_t>(std::ranges::mismatch(shared, key[i]).in1 - shared.begin());
     }
     // The first eight bytes in which they differ.
     for (std::size_t i = 0; i < n; ++i)
