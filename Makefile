@@ -68,7 +68,7 @@ bench: ## Measure the trees beside their rivals; BENCH_ARGS="--index ... --recor
 	@build/bench/cli/everleaf bench $(BENCH_ARGS)
 
 crash: ## Crash every tree at every point for ten minutes (CRASH_BUDGET=600)
-	@scripts/bootstrap crash
+	@scripts/bootstrap build test crash
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
 	@build/release/crash/everleaf-crash --budget $$(($(CRASH_BUDGET) * 6 / 20))
@@ -88,7 +88,7 @@ crash: ## Crash every tree at every point for ten minutes (CRASH_BUDGET=600)
 	@build/release/crash/everleaf-crash --counts
 
 mutants: ## Would the crash checker notice? Drop flushes and fences, plant bugs, verify its hooks (an hour)
-	@scripts/bootstrap crash
+	@scripts/bootstrap build test crash
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target everleaf-crash
 	@build/release/crash/everleaf-crash --planted --budget 20

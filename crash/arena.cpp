@@ -434,9 +434,14 @@ void Arena::cover(std::uint32_t index, std::size_t from, std::size_t to) {
 }
 
 void Arena::verify_begin() {
-  std::erase_if(verified_, [&](const Verified& v) {
+  std::erase_if(verified_, [&](Verified& v) {
     Undecided& u = levels_[active_].undecided[v.index];
     u.verified = 0;
+    if (u.mixed) {
+      choose_content(u, v.seen);
+      if (std::has_single_bit(u.open)) decided(u);
+      return true;
+    }
     return v.newest == u.open;
   });
   const std::size_t n = verified_.size();
@@ -470,7 +475,6 @@ void Arena::verify_begin() {
       narrow(u, u.open & v.newest);
     } else if (i == torn) {
       narrow(u, i == first ? between : u.open & ~v.newest);
-      if (u.mixed) choose_content(u, v.seen);
     } else if (i < open_from_) {
       narrow(u, u.open & v.oldest);
     } else {
@@ -646,12 +650,15 @@ void Arena::enter() {
   }
   // What recovery has not looked at is as open as it was, but for what it wrote.
   for (const Undecided& old : undecided(from)) {
-    if (from.undecided_of[old.unit] == 0) continue;
-    Undecided& u = add_undecided(to, old.unit);
     const std::uint32_t index = from.dirty_of[old.unit];
+    if (from.undecided_of[old.unit] == 0) {
+      for (Undecided& u : undecided(to)) u.mixed = u.mixed || (index != 0 && u.unit == old.unit);
+      continue;
+    }
+    Undecided& u = add_undecided(to, old.unit);
     const Dirty* const dirty = index == 0 ? nullptr : &from.dirty[index - 1];
     u.stores = old.stores + (dirty == nullptr ? 0 : dirty->events.size());
-    u.mixed = dirty != nullptr || old.written != 0;
+    u.mixed = old.mixed || dirty != nullptr || old.written != 0;
     const auto add = [&](const Image& image) {
       Bytes bytes = image.bytes;
       if (dirty != nullptr) {

@@ -126,8 +126,8 @@ class Arena {
   // unit k the oldest, for each k behind it: unit k is not, those after it stay open; then: all are
   // the oldest; at last: all are the newest. Each image belongs to one choice. It is assumed that
   // no torn image fits the checksum; where one does, it is followed with the bytes that were tried
-  // and with what is open the newest. What an interrupted recovery wrote over a torn unit may mend
-  // it, though: of a unit that is torn and of which both are open, each content is a choice.
+  // and with what is open the newest. What an interrupted recovery wrote over a unit that a crash
+  // had torn may mend it, though: of such units each content is a choice, and first of all.
   void verify_over(std::size_t at, std::size_t bytes);
   void verify_begin();
   void verify_end(bool whole);
@@ -230,7 +230,7 @@ class Arena {
     std::uint64_t beside = 0;    // images that are not in it and that its first one stands for
     std::uint64_t written = 0;   // bytes, since the crash
     std::uint32_t verified = 0;  // 1 + index of verified_
-    bool mixed = false;          // images have stores of an earlier crash and of recovery
+    bool mixed = false;          // recovery stored to what an earlier crash had left open
   };
   struct Saved {
     std::uint32_t unit;

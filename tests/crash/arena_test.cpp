@@ -1,7 +1,11 @@
 #include "arena.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -330,36 +334,81 @@ TEST(Arena, ATornImageThatFitsStays) {
 
 // A record that a crash left torn, and a recovery that writes something else in its place, of which
 // a part is the same: after a crash of that recovery the record may be whole, and stays so.
-TEST(Arena, RecoveryMayMendWhatIsTorn) {
-  Arena arena(kBytes, 3, {});
-  const auto write = [&](std::uint64_t first, std::uint64_t second) {
-    for (const std::size_t word : {0, 8}) {
-      const std::uint64_t value = word == 0 ? first : second;
-      arena.will_write(word, sizeof value);
-      std::memcpy(arena.active_base() + word, &value, sizeof value);
-      arena.wrote(word, sizeof value, nullptr, 0, kFirstGroup);
+class Mended : public testing::TestWithParam<std::tuple<bool, bool, std::size_t>> {
+ protected:
+  // In one line, or in two.
+  void write(std::uint64_t first, std::uint64_t second) {
+    std::array<std::pair<std::size_t, std::uint64_t>, 3> words{
+        {{0, 5}, {at_, first}, {at_ + 8, second}}};
+    if (backwards_) std::ranges::reverse(words);
+    for (const auto& [word, value] : words) {
+      arena_.will_write(word, sizeof value);
+      std::memcpy(arena_.active_base() + word, &value, sizeof value);
+      arena_.wrote(word, sizeof value, nullptr, 0, kFirstGroup);
     }
-  };
-  const auto is_whole = [&] { return load(arena, 0) == 1 && load(arena, 8) == 2; };
-  const auto verify = [&] {
-    arena.verify_over(0, 16);
-    arena.verify_begin();
+  }
+  bool is_whole() {
+    return load(arena_, 0) == 5 && load(arena_, at_) == 1 && load(arena_, at_ + 8) == 2;
+  }
+  bool verify() {
+    arena_.verify_over(0, at_ + 16);
+    arena_.verify_begin();
     const bool good = is_whole();
-    arena.verify_end(good);
+    arena_.verify_end(good);
     return good;
-  };
+  }
+
+  const bool backwards_ = std::get<0>(GetParam());
+  const bool reads_ = std::get<1>(GetParam());  // what it took for torn
+  const std::size_t at_ = std::get<2>(GetParam());
+  Arena arena_{kBytes, 4, {}};
+};
+INSTANTIATE_TEST_SUITE_P(Arena, Mended,
+                         testing::Combine(testing::Bool(), testing::Bool(),
+                                          testing::Values(std::size_t{8}, std::size_t{64})));
+
+TEST_P(Mended, WhatARecoveryWroteOver) {
   bool mended = false;
+  bool later = false;  // after a crash of a recovery that did not look at it
   write(1, 2);
-  after_a_crash(arena, [&] {
+  after_a_crash(arena_, [&] {
     if (verify()) return;
+    if (reads_) (void)is_whole();
     write(1, 7);
-    after_a_crash(arena, [&] {
+    after_a_crash(arena_, [&] {
       const bool good = verify();
       EXPECT_EQ(good, is_whole());
       mended = mended || good;
     });
+    after_a_crash(arena_, [&] {
+      store(arena_, 256, 1);
+      after_a_crash(arena_, [&] {
+        const bool good = verify();
+        EXPECT_EQ(good, is_whole());
+        later = later || good;
+      });
+    });
   });
   EXPECT_TRUE(mended);
+  EXPECT_TRUE(later);
+}
+
+// What holds nothing but zeroes.
+TEST(Arena, KnowsWhatIsZero) {
+  Arena arena(kBytes, 3, {});
+  EXPECT_TRUE(arena.untouched(0, kBytes));
+  store(arena, 1032, 0);
+  EXPECT_TRUE(arena.untouched(0, kBytes));
+  store(arena, 1032, 1);
+  EXPECT_FALSE(arena.untouched(1024, 8));
+  EXPECT_FALSE(arena.untouched(1000, 64));
+  EXPECT_TRUE(arena.untouched(0, 1024));
+  EXPECT_TRUE(arena.untouched(2048, 1024));
+  after_a_crash(arena, [&] { store(arena, 3000 / 8 * 8, std::uint64_t{1} << 63); });
+  EXPECT_FALSE(arena.untouched(2048, 1024));
+  store(arena, 1032, 0);
+  EXPECT_FALSE(arena.untouched(1024, 8)) << "a crash may lose the zero";
+  EXPECT_FALSE(arena.untouched(kBytes - 8, 16));
 }
 
 // Stores that lead back to what was durable: whole is that image, not the one that came last.
