@@ -205,6 +205,7 @@ void crash_in_recovery(const Scratch& scratch, const Map<std::uint64_t>& map) {
   Random random(1);
   std::vector<std::byte> image;
   std::string wrong;
+  std::size_t crashes = 0;
   Shadow* seen = nullptr;  // while the tree recovers, not the pool
   Shadow shadow(path, [&] {
     for (const auto kind :
@@ -212,11 +213,16 @@ void crash_in_recovery(const Scratch& scratch, const Map<std::uint64_t>& map) {
       if (seen == nullptr || !wrong.empty()) return;
       seen->make(kind, random, image);
       write_bytes(scratch / "image", image);
-      Pool pool = Pool::open(scratch / "image", tight()).value();
-      const auto index = pool.index<std::uint64_t>("index");
+      ++crashes;
+      auto pool = Pool::open(scratch / "image", tight());
+      if (!pool) {
+        wrong = pool.error().message;
+        return;
+      }
+      const auto index = pool->index<std::uint64_t>("index");
       wrong = index ? difference<std::uint64_t>(*index, map) : index.error().message;
-      if (wrong.empty()) wrong = unsound(pool);
-      PoolAccess::state(pool).abandon();
+      if (wrong.empty()) wrong = unsound(*pool);
+      PoolAccess::state(*pool).abandon();
     }
   });
   Pool pool = PoolAccess::open(path, tight(), &shadow).value();
@@ -225,7 +231,7 @@ void crash_in_recovery(const Scratch& scratch, const Map<std::uint64_t>& map) {
   seen = nullptr;
   PoolAccess::state(pool).abandon();
   EXPECT_EQ(wrong, "");
-  EXPECT_GT(shadow.fences(), 2U);
+  EXPECT_GT(crashes, 0U);
 }
 
 // A16: pairs went to a leaf, but not its word and stamp; more came, and then there was no space.
