@@ -14,7 +14,7 @@ constexpr std::size_t kCapacity = std::size_t{1} << 20;
 constexpr std::size_t kLevels = 3;                // a crash, and one of its recovery
 constexpr std::uint64_t kMostEvents = 5'000'000;  // of a recovery
 constexpr std::uint64_t kMostExecutions = 4000;   // of a crash point
-constexpr std::uint64_t kMostNested = 256;        // and of one of a recovery
+constexpr std::uint64_t kMostNested = 1 << 16;    // and of one of a recovery
 
 // The pool is made on level 0 of the arena, in blocks that were used before.
 class NewWords final : Crasher {
