@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import signal
 import subprocess
 import time
 import unittest
@@ -454,15 +456,32 @@ class Stores(CliTest):
             root = word(28416)
             return word(root + 16) if root else 0
 
+    def stop_inside_a_batch(self, run):
+        """After some batches. It may end first. Any time to wait would be wrong on some machine."""
+        passed, batches = set(), self.random.randrange(8)
+        while run.poll() is None:
+            try:
+                if self.batch_word() == 0:
+                    continue
+            except FileNotFoundError:
+                continue
+            run.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, run.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            passed.add(self.batch_word())
+            if 0 not in passed and len(passed) > batches:
+                return
+            passed.discard(0)
+            run.send_signal(signal.SIGCONT)
+
     def test_killed_inside_a_strict_batch(self):
         batch = 1024
         source = self.dir / "source"
         source.write_bytes(b"".join(b"%06d\tv%d\n" % (i, i) for i in range(40 * batch)))
-        for attempt in range(60):
+        for _ in range(60):
             self.pool.unlink(missing_ok=True)
             run = subprocess.Popen([PROGRAM, "store", "load", self.pool, "t", source,
                                     "--durability", "strict"], stdout=subprocess.DEVNULL)
-            time.sleep(self.random.uniform(0.005, 0.1) * (1 + attempt % 4))
+            self.stop_inside_a_batch(run)
             run.kill()
             run.wait()
             if self.pool.exists() and self.batch_word() != 0:
