@@ -25,7 +25,6 @@ struct LodgeTree<Keys>::Chain {
 
   struct Link {
     Offset leaf;
-    std::size_t count;
     Fresh separator;
   };
   std::vector<Link> links;
@@ -82,7 +81,7 @@ bool LodgeTree<Keys>::add_link(Entries entries, Key before, Word stamp, Chain& c
   c_.medium.store(&here.line()->w, (Word{1} << entries.size()) - 1);
   c_.medium.store(&here.line()->stamp, stamp);
   c_.medium.store(&here.line()->low, low_word);
-  chain.links.push_back({at, entries.size(), Upper::fresh(low)});
+  chain.links.push_back({at, Upper::fresh(low)});
   return true;
 }
 
@@ -149,15 +148,14 @@ Outcome LodgeTree<Keys>::append_node(Entries entries, std::size_t each, std::siz
   }
   const Outcome linked = link(last, in_last, chain, slot);
   if (linked != Outcome::done) return linked;
-  if (in_last != 0) node.set_count(node.leaves() - 1, in_last);
+  if (in_last != 0) node.enter(node.leaves() - 1, last);
   if (chain.links.empty()) {
     base::NodeArena::free(fresh);
   } else {
     Fresh up = std::move(chain.links.front().separator);
     for (std::size_t i = 0; i < chain.links.size(); ++i) {
       auto& one = chain.links[i];
-      fresh->append_leaf(i == 0 ? Fresh{} : std::move(one.separator), c_.medium.at(one.leaf),
-                         one.count);
+      fresh->append_leaf(i == 0 ? Fresh{} : std::move(one.separator), leaf(c_.medium.at(one.leaf)));
     }
     node.right.store(fresh, std::memory_order_release);
     Upper::insert_after(*above.node, above.position, std::move(up),

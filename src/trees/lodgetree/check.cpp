@@ -13,6 +13,7 @@ std::string LodgeTree<Keys>::inspect_leaf(const Node& node, unsigned i, const Ow
                                           const Owned* high) const {
   const Leaf here = leaf(node.leaf(i));
   if (node.count(i) != static_cast<unsigned>(std::popcount(here.used()))) return "a wrong count";
+  if (!node.has_filter_of(i, here)) return "a wrong filter";
   if (here.stamp() > node.sequence) return "a stamp above the node's orders";
   const bool in_pool = c_.medium.contains(c_.medium.offset_of(here.base()), 1);
   if (in_pool && !space_.in_use(c_.medium.offset_of(here.base()), options_.shape.bytes)) {

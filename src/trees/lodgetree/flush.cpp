@@ -72,14 +72,20 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::prepare(Node& node, Plan plan
   return answer(Outcome::done);
 }
 
+template <class Keys>
+std::byte* LodgeTree<Keys>::new_overlay_leaf() {
+  overlay_.push_back(std::make_unique<LeafCopy[]>(options_.shape.bytes / kLeafAlign));
+  return overlay_.back()[0].bytes.data();
+}
+
 // Recovery of a read-only pool changes copies.
 template <class Keys>
 void LodgeTree<Keys>::own_leaf(Node& node, unsigned i) {
   std::byte* const base = node.leaf(i);
   if (!c_.medium.contains(c_.medium.offset_of(base), 1)) return;
-  overlay_.push_back(std::make_unique<std::byte[]>(options_.shape.bytes));
-  std::memcpy(overlay_.back().get(), base, options_.shape.bytes);
-  node.set_leaf(i, overlay_.back().get());
+  std::byte* const copy = new_overlay_leaf();
+  std::memcpy(copy, base, options_.shape.bytes);
+  node.enter(i, leaf(copy));
 }
 
 template <class Keys>
@@ -148,7 +154,7 @@ bool LodgeTree<Keys>::prepare_leaf(Node& node, unsigned i, std::uint64_t pairs, 
   if (set != 0) flush_prints(here);
   const Word now = (w | set) & ~clear;
   const auto count = static_cast<std::size_t>(std::popcount(now & options_.shape.bits()));
-  step.parts[step.count++] = {i, here.base(), now, count, true};
+  step.parts[step.count++] = {i, here.base(), now, count, true, set, clear != 0};
   step.pairs |= pairs;
   // P4: a cleared slot is used again by the next flush; so is a key record that nobody names.
   step.at_once = step.at_once || clear != 0 || step.freed_count != 0;
@@ -187,9 +193,15 @@ bool LodgeTree<Keys>::commit(Node& node, Step& step, unsigned slot) {
     node.make_fresh(static_cast<unsigned>(std::countr_zero(bits)));
   }
   node.take_out(step.pairs);
-  for (const Part& part : parts) node.set_count(part.leaf, part.count);
+  for (const Part& part : parts) {
+    if (part.loses) {
+      node.enter(part.leaf, leaf(part.base));
+    } else {
+      node.gain(part.leaf, leaf(part.base), part.gained);
+    }
+  }
   if (step.splits) {
-    node.insert_leaf(parts[0].leaf, std::move(step.separator), step.right_base, step.right_count);
+    node.insert_leaf(parts[0].leaf, std::move(step.separator), leaf(step.right_base));
     step.right.keep();
     step.low.keep();
     leaf_splits_.fetch_add(1, std::memory_order_relaxed);

@@ -61,6 +61,19 @@ class Leaf {
                        [words](std::size_t i) { return pmem::load(words + i); });
   }
 
+  // A bit for the fingerprint of each of these slots.
+  static constexpr unsigned kFilterBits = 56;
+  [[nodiscard]] static constexpr Word filter_bit(std::uint8_t fingerprint) {
+    return Word{1} << (fingerprint * kFilterBits >> 8);
+  }
+  [[nodiscard]] Word filter(Word slots) const {
+    Word bits = 0;
+    for (; slots != 0; slots &= slots - 1) {
+      bits |= filter_bit(fingerprint(static_cast<std::size_t>(std::countr_zero(slots))));
+    }
+    return bits;
+  }
+
   void prefetch_line() const { __builtin_prefetch(base_); }
   void prefetch_to_write() const {
     for (std::size_t at = 0; at < shape_->bytes; at += pmem::kLine)

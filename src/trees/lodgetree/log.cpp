@@ -71,23 +71,23 @@ Word Log::sum_of(const Record& record, Offset at, std::uint64_t key_hash) {
 }
 
 // Without space for a chunk of their own, threads share another partition's.
-Ref Log::append(unsigned slot, const Record& record, std::uint64_t key_hash) {
+Ref Log::begin(unsigned slot) {
   for (std::size_t i = 0; i < count_; ++i) {
     bool none = false;
-    const Ref ref = append_to(partitions_[(slot + i) % count_], record, key_hash, none);
-    // Not under the mutex: its release would wait until the line is written back.
-    if (ref != 0) medium_.flush(this->record(ref), sizeof(Record));  // P2
+    const Ref ref = begin_in(partitions_[(slot + i) % count_], none);
     if (ref != 0) return ref;
     if (i == 0 && !none) return 0;  // room() closes it
   }
   return 0;
 }
 
-Ref Log::append_to(Partition& to, const Record& record, std::uint64_t key_hash, bool& none) {
+Ref Log::begin_in(Partition& to, bool& none) {
   const base::MutexGuard guard(to.mutex);
   none = to.current == nullptr;
   if (none || to.next + 1 >= records_) return 0;  // L5
-  return write(to.chunk, to.next++, record, key_hash);
+  const Ref ref = ref_of(to.chunk, to.next++);
+  medium_.store(&record(ref)->order, 0, 0);
+  return ref;
 }
 
 Ref Log::append_to_hole(const Record& record, std::uint64_t key_hash, bool replaces) {
@@ -100,13 +100,14 @@ Ref Log::append_to_hole(const Record& record, std::uint64_t key_hash, bool repla
       std::uint64_t holes = dead_from(chunk, first);
       for (; holes != 0 && spare != 0; --spare) holes &= holes - 1;
       if (holes == 0) continue;
+      const std::size_t index = first + static_cast<std::size_t>(std::countr_zero(holes));
+      const Ref ref = ref_of(number, index);
+      medium_.store(&this->record(ref)->order, 0, 0);
       // Who killed it may not have counted that yet: for a moment there are fewer dead than there
       // are, never more, so nobody frees the chunk.
       chunk.dead_bits[first / kWordBits].fetch_and(~(holes & -holes));
       chunk.dead.fetch_sub(1);
-      const std::size_t index = first + static_cast<std::size_t>(std::countr_zero(holes));
-      const Ref ref = write(number, index, record, key_hash);
-      medium_.flush(this->record(ref), sizeof(Record));  // P6
+      write(ref, record, key_hash);  // P6
       return ref;
     }
   }
@@ -119,16 +120,14 @@ std::uint64_t Log::dead_from(const Chunk& chunk, std::size_t first) const {
   return left >= kWordBits ? bits : bits & ((std::uint64_t{1} << left) - 1);
 }
 
-// P2, without the flush.
-Ref Log::write(std::size_t chunk, std::size_t index, const Record& record, std::uint64_t key_hash) {
-  const Offset at = (*chunks_)[chunk].load(std::memory_order_acquire)->at + index * sizeof(Record);
-  auto* const target = medium_.at<Record>(at);
+void Log::write(Ref ref, const Record& record, std::uint64_t key_hash) {
+  Record* const target = this->record(ref);
   medium_.store(&target->key, record.key);
   medium_.store(&target->value, record.value);
-  medium_.store(&target->order, record.order);
-  medium_.store(&target->sum, sum_of(record, at, key_hash));
+  medium_.store(&target->sum, sum_of(record, medium_.offset_of(target), key_hash));
+  medium_.store(&target->order, record.order);  // last: whoever reads it reads the key, too
+  medium_.flush(target, sizeof(Record));        // P2
   __builtin_prefetch(target + 2 * pmem::kLine / sizeof(Record), 1);  // those that follow
-  return ref_of(chunk, index);
 }
 
 bool Log::room(unsigned slot) {
@@ -265,7 +264,7 @@ bool Log::is_empty(const Closed& closed) const {
   return is_free(closed.chunk) || chunk.version.load() != closed.version;
 }
 
-const Record* Log::record(Ref ref) const {
+Record* Log::record(Ref ref) const {
   const Chunk& chunk = *(*chunks_)[(ref - 1) / records_].load(std::memory_order_acquire);
   return medium_.at<Record>(chunk.at) + (ref - 1) % records_;
 }

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/seam.hpp"
@@ -59,11 +60,29 @@ class Log {
   // Before a slot's operation: memory that it needs (may throw bad_alloc), and what the one before
   // left to be done behind its fence.
   void ready(unsigned slot);
-  // Writes a record and starts its write-back; 0: this slot's partition has no room, call room().
-  [[nodiscard]] Ref append(unsigned slot, const Record& record, std::uint64_t key_hash);
-  // The same without room: over a dead record of a closed chunk; full ones of all partitions are
+  // A place for a record. Unless it is written it dies.
+  class Begun {
+   public:
+    // Not ok(): this slot's partition has no room, call room().
+    Begun(Log& log, unsigned slot) : log_(log), ref_(log.begin(slot)) {}
+    Begun(const Begun&) = delete;
+    Begun& operator=(const Begun&) = delete;
+    ~Begun() { log_.die(ref_); }
+    [[nodiscard]] bool ok() const { return ref_ != 0; }
+    // Starts its write-back, too. Executes no locked instruction: behind the flushes of leaves that
+    // would wait for them.
+    [[nodiscard]] Ref write(const Record& record, std::uint64_t key_hash) {
+      log_.write(ref_, record, key_hash);
+      return std::exchange(ref_, 0);
+    }
+
+   private:
+    Log& log_;
+    Ref ref_;
+  };
+  // Without room: a whole record over a dead one of a closed chunk; full ones of all partitions are
   // closed. One is left to those that `replace` a living record, which will die; they come one at a
-  // time (L5).
+  // time (L5). 0: there is none.
   [[nodiscard]] Ref append_to_hole(const Record& record, std::uint64_t key_hash, bool replaces);
   [[nodiscard]] static Word sum_of(const Record& record, Offset at, std::uint64_t key_hash);
   // Takes a free chunk; false: there is none, add() one or empty the oldest().
@@ -96,7 +115,8 @@ class Log {
   [[nodiscard]] Ref ref_of(std::size_t chunk, std::size_t index) const {
     return static_cast<Ref>(chunk * records_ + index + 1);
   }
-  [[nodiscard]] const Record* record(Ref ref) const;
+  // A living one that is not written yet has the order 0.
+  [[nodiscard]] Record* record(Ref ref) const;
 
   // Flushed records, dead after this slot's next fence(), which writes these lines back (L4).
   static constexpr std::size_t kMostDeferred = 64;
@@ -143,10 +163,9 @@ class Log {
   [[nodiscard]] bool fence(Deferred& of, pmem::Site site);
   void reap(Deferred& of);
   [[nodiscard]] Partition& partition(unsigned slot) { return partitions_[slot % count_]; }
-  [[nodiscard]] Ref append_to(Partition& to, const Record& record, std::uint64_t key_hash,
-                              bool& none);
-  [[nodiscard]] Ref write(std::size_t chunk, std::size_t index, const Record& record,
-                          std::uint64_t key_hash);
+  [[nodiscard]] Ref begin(unsigned slot);
+  [[nodiscard]] Ref begin_in(Partition& to, bool& none);
+  void write(Ref ref, const Record& record, std::uint64_t key_hash);
   [[nodiscard]] Deferred& deferred(unsigned slot);
   void close(Partition& of);  // its mutex and mutex_ held
   void kill(std::size_t chunk, std::size_t index);

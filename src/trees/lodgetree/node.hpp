@@ -12,7 +12,7 @@
 //   B2. A key is in the buffer at most once. Its pair is newer than what its leaf says, and its
 //       record in the log is live.
 //   B3. `target` of a buffered pair is the leaf that its key belongs to; of an index slot the
-//       number of pairs in the leaf.
+//       number of pairs in the leaf, whose filter has the bits of their fingerprints.
 //   B4. A buffered pair is `fresh` if its leaf does not have its key, and `unsure`, not fresh, as
 //       long as nobody has looked (keys of 8 bytes alone). A pair that moves to a leaf is sure.
 //   B5. Keys of bytes: a pair whose leaf has its key names the leaf's key record; another pair owns
@@ -51,12 +51,13 @@ class Node : public OfWriters<Node<Keys>> {
  public:
   using Probe = typename Keys::Probe;
   using Atomic = std::atomic<std::uint64_t>;
+  using Half = std::atomic<std::uint32_t>;
   static constexpr unsigned kNoSlot = ~0U;
 
   // Whole lines: of the block that holds a node of so many slots.
   [[nodiscard]] static constexpr std::size_t bytes_of(unsigned slots) {
     const std::size_t words = 2 * slots + (Keys::kRecords ? slots : 0) + 2 * byte_words(slots);
-    const std::size_t bytes = sizeof(Node) + words * 8 + slots * kRefBytes;
+    const std::size_t bytes = sizeof(Node) + words * 8 + slots * sizeof(Half);
     return (bytes + pmem::kLine - 1) / pmem::kLine * pmem::kLine;
   }
   // In a block of bytes_of() bytes.
@@ -91,10 +92,20 @@ class Node : public OfWriters<Node<Keys>> {
 
   // --- Index ---
   [[nodiscard]] std::byte* leaf(unsigned i) const {
-    return reinterpret_cast<std::byte*>(values()[i].load(std::memory_order_acquire));
+    return reinterpret_cast<std::byte*>(value(i) >> kLowBits << kUnusedBits);
   }
-  void set_leaf(unsigned i, std::byte* leaf) {
-    values()[i].store(reinterpret_cast<std::uint64_t>(leaf), std::memory_order_release);
+  // Whether the leaf may have a key of that fingerprint.
+  [[nodiscard]] bool may_have(unsigned i, std::uint8_t fingerprint) const {
+    return (filter(i) & Leaf::filter_bit(fingerprint)) != 0;
+  }
+  [[nodiscard]] bool has_filter_of(unsigned i, const Leaf& leaf) const {
+    return filter(i) == leaf.filter(leaf.used());
+  }
+  // Leaf i is this one, as it is now.
+  void enter(unsigned i, const Leaf& leaf) { set_leaf(i, leaf, leaf.filter(leaf.used())); }
+  // Leaf i has its keys still, and new ones in these slots.
+  void gain(unsigned i, const Leaf& leaf, std::uint64_t slots) {
+    set_leaf(i, leaf, filter(i) | leaf.filter(slots));
   }
   [[nodiscard]] unsigned rank(const Probe& probe, Aim aim) const {
     return Separators<Keys, Halving>{{keys() + 1}, wholes() + 1, leaves() - 1}.rank(probe, aim);
@@ -106,7 +117,6 @@ class Node : public OfWriters<Node<Keys>> {
     return wholes()[i].load(std::memory_order_acquire);
   }
   [[nodiscard]] unsigned count(unsigned i) const { return target(i); }
-  void set_count(unsigned i, std::size_t n) { set_target(i, static_cast<unsigned>(n)); }
 
   // --- Buffer ---
   [[nodiscard]] std::uint64_t key(unsigned slot) const {
@@ -134,8 +144,7 @@ class Node : public OfWriters<Node<Keys>> {
     set_bit(this->unsure_bits, slot, false);
   }
   [[nodiscard]] Ref ref(unsigned slot) const {
-    const std::uint8_t* const at = refs() + slot * kRefBytes;
-    return at[0] | Ref{at[1]} << 8 | Ref{at[2]} << 16;
+    return refs()[slot].load(std::memory_order_acquire);
   }
   // Buffered pairs with that fingerprint, a bit each.
   [[nodiscard]] std::uint64_t match(std::uint8_t fingerprint) const {
@@ -229,10 +238,10 @@ class Node : public OfWriters<Node<Keys>> {
   // --- Edits of the index ---
   using Fresh = typename Inner<Keys>::Fresh;
   // Leaf i becomes two; there is room, and no pair for the new one.
-  void insert_leaf(unsigned i, Fresh separator, std::byte* leaf, std::size_t count) {
+  void insert_leaf(unsigned i, Fresh separator, const Leaf& leaf) {
     const unsigned n = leaves();
     for (unsigned k = n; k > i + 1; --k) move_index(k - 1, k);
-    set_index(i + 1, std::move(separator), leaf, count);
+    set_index(i + 1, std::move(separator), leaf);
     leaves_.store(static_cast<std::uint8_t>(n + 1), std::memory_order_release);
     for (unsigned slot = buffer_start(); slot < slots_; ++slot) {
       if (target(slot) > i) set_target(slot, target(slot) + 1);
@@ -249,9 +258,9 @@ class Node : public OfWriters<Node<Keys>> {
     }
   }
   // A new leaf at the end; of a node that is being built, or loaded.
-  void append_leaf(Fresh separator, std::byte* leaf, std::size_t count) {
+  void append_leaf(Fresh separator, const Leaf& leaf) {
     const unsigned n = leaves();
-    set_index(n, std::move(separator), leaf, count);
+    set_index(n, std::move(separator), leaf);
     leaves_.store(static_cast<std::uint8_t>(n + 1), std::memory_order_release);
   }
   // Leaves `first` to `last` - 1 and their pairs are copied to an empty node. The separator of
@@ -261,6 +270,7 @@ class Node : public OfWriters<Node<Keys>> {
       const unsigned k = i - first;
       to.values()[k].store(values()[i].load(std::memory_order_relaxed), std::memory_order_release);
       to.set_target(k, target(i));
+      to.set_ref(k, ref(i));
       if (k == 0) continue;
       to.keys()[k].store(keys()[i].load(std::memory_order_relaxed), std::memory_order_release);
       if constexpr (Keys::kRecords) {
@@ -305,6 +315,23 @@ class Node : public OfWriters<Node<Keys>> {
   }
 
  private:
+  [[nodiscard]] std::uint64_t filter(unsigned i) const {
+    return (value(i) & kLow) | std::uint64_t{ref(i)} << kLowBits;
+  }
+  void set_leaf(unsigned i, const Leaf& leaf, std::uint64_t filter) {
+    const auto address = reinterpret_cast<std::uint64_t>(leaf.base());
+    values()[i].store(address >> kUnusedBits << kLowBits | (filter & kLow),
+                      std::memory_order_release);
+    set_ref(i, static_cast<Ref>(filter >> kLowBits));
+    set_target(i, static_cast<unsigned>(std::popcount(leaf.used())));
+  }
+  // The value of an index slot: the address of a leaf, without the bits that are 0 in all of them,
+  // and the lower bits of the filter.
+  static constexpr unsigned kUnusedBits = 8;
+  static constexpr unsigned kLowBits = 24;
+  static constexpr std::uint64_t kLow = (std::uint64_t{1} << kLowBits) - 1;
+  static_assert(1U << kUnusedBits == kLeafAlign && Leaf::kFilterBits <= kLowBits + 32);
+
   // A byte for each slot, and as many as match_bytes() wants.
   [[nodiscard]] static constexpr std::size_t byte_words(unsigned slots) {
     return (slots + 15) / 16 * 2;
@@ -339,18 +366,11 @@ class Node : public OfWriters<Node<Keys>> {
   [[nodiscard]] Atomic* targets() const {
     return values() + slots_ + (Keys::kRecords ? slots_ : 0);
   }
-  // Byte by byte: a word that is put together in memory would wait for its stores (see set_byte).
-  static constexpr std::size_t kRefBytes = 3;
-  static_assert(kMaxRef < 1U << 8 * kRefBytes);
-  [[nodiscard]] std::uint8_t* refs() const {
-    return reinterpret_cast<std::uint8_t*>(targets() + byte_words(slots_));
+  // Of an index slot the upper bits of the filter.
+  [[nodiscard]] Half* refs() const {
+    return reinterpret_cast<Half*>(targets() + byte_words(slots_));
   }
-  void set_ref(unsigned slot, Ref ref) {
-    std::uint8_t* const at = refs() + slot * kRefBytes;
-    at[0] = static_cast<std::uint8_t>(ref);
-    at[1] = static_cast<std::uint8_t>(ref >> 8);
-    at[2] = static_cast<std::uint8_t>(ref >> 16);
-  }
+  void set_ref(unsigned slot, Ref ref) { refs()[slot].store(ref, std::memory_order_release); }
 
   void set_removal(unsigned slot, bool removal) { set_bit(removals_, slot, removal); }
   void set_fresh(unsigned slot, bool fresh) { set_bit(this->fresh_bits, slot, fresh); }
@@ -369,13 +389,12 @@ class Node : public OfWriters<Node<Keys>> {
     set_bit(this->unsure_bits, slot, pair.unsure);
     set_ref(slot, pair.ref);
   }
-  void set_index(unsigned i, Fresh separator, std::byte* leaf, std::size_t count) {
+  void set_index(unsigned i, Fresh separator, const Leaf& leaf) {
     keys()[i].store(separator.prefix, std::memory_order_release);
     if constexpr (Keys::kRecords) {
       wholes()[i].store(separator.whole.release(), std::memory_order_release);
     }
-    set_leaf(i, leaf);
-    set_count(i, count);
+    enter(i, leaf);
   }
   void move_index(unsigned from, unsigned to) {
     keys()[to].store(keys()[from].load(std::memory_order_relaxed), std::memory_order_release);
@@ -384,6 +403,7 @@ class Node : public OfWriters<Node<Keys>> {
       wholes()[to].store(wholes()[from].load(std::memory_order_relaxed), std::memory_order_release);
     }
     set_target(to, target(from));
+    set_ref(to, ref(from));
   }
 };
 

@@ -242,9 +242,8 @@ void LodgeTree<Keys>::build(std::vector<Listed>& leaves) {
       pairs += leaves[i].pairs;
       const bool fits = n + 1 + pairs + 2 <= options_.slots && pairs < options_.buffer;
       if (n != 0 && !fits) break;
-      const auto count = static_cast<std::size_t>(std::popcount(leaf(leaves[i].base).used()));
       leaves[i].node = node;
-      node->append_leaf(n == 0 ? Fresh{} : Upper::fresh(leaves[i].low), leaves[i].base, count);
+      node->append_leaf(n == 0 ? Fresh{} : Upper::fresh(leaves[i].low), leaf(leaves[i].base));
     }
     if (last != nullptr) last->right.store(node, std::memory_order_relaxed);
     last = node;

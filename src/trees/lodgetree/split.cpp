@@ -50,8 +50,7 @@ bool LodgeTree<Keys>::splittable(const Node& node, unsigned i, const Merged& all
 template <class Keys>
 bool LodgeTree<Keys>::new_leaf(Step& step) {
   if (c_.read_only) {
-    overlay_.push_back(std::make_unique<std::byte[]>(options_.shape.bytes));
-    step.right_base = overlay_.back().get();
+    step.right_base = new_overlay_leaf();
     return true;
   }
   if (!step.right.get(options_.shape.bytes)) return false;  // or has it
@@ -103,7 +102,7 @@ void LodgeTree<Keys>::prepare_clear(Node& node, unsigned i, const Merged& all, S
   const Leaf here = leaf(node.leaf(i));
   const Word now = here.w() & ~all.removed;
   const auto count = static_cast<std::size_t>(std::popcount(now & options_.shape.bits()));
-  step.parts[step.count++] = {i, here.base(), now, count, false};
+  step.parts[step.count++] = {i, here.base(), now, count, false, 0, true};
   step.at_once = true;
   for (std::uint64_t bits = node.pairs_of(i); bits != 0; bits &= bits - 1) {
     const auto pair = static_cast<unsigned>(std::countr_zero(bits));
@@ -116,7 +115,6 @@ template <class Keys>
 void LodgeTree<Keys>::fill_right(const Node& node, const Leaf& left, const Merged& all,
                                  std::size_t keep, const Owned& low, Step& step) {
   const Leaf right = leaf(step.right_base);
-  step.right_count = all.count - keep;
   Word low_word = 0;
   if constexpr (Keys::kRecords) {
     if (!c_.read_only) {
@@ -133,9 +131,10 @@ void LodgeTree<Keys>::fill_right(const Node& node, const Leaf& left, const Merge
     const Item& item = all.items[k];
     store_slot(right, k - keep, item.key, item.value, Keys::fingerprint_of(keys_.key_of(item.key)));
   }
-  flush_slots(right, (Word{1} << step.right_count) - 1);
+  const Word slots = (Word{1} << (all.count - keep)) - 1;
+  flush_slots(right, slots);
   LeafLine* const line = right.line();
-  c_.medium.store(&line->w, (Word{1} << step.right_count) - 1);
+  c_.medium.store(&line->w, slots);
   c_.medium.store(&line->stamp, node.sequence);
   c_.medium.store(&line->links, left.next() / kLeafAlign);
   c_.medium.store(&line->low, low_word);
@@ -192,8 +191,8 @@ void LodgeTree<Keys>::settle_left(Node& node, unsigned i, const Merged& all, std
   c_.medium.store(&here.line()->links, here.with_spare(step.right.at()), 4);
   flush(here.line(), sizeof(LeafLine));  // P5
   const Word now = stays | ((w & kUse) ^ kUse);
-  step.parts[step.count++] = {i, here.base(), now, static_cast<std::size_t>(std::popcount(stays)),
-                              fits};
+  const auto count = static_cast<std::size_t>(std::popcount(stays));
+  step.parts[step.count++] = {i, here.base(), now, count, fits, 0, true};
 }
 
 // --- A node ---

@@ -141,14 +141,16 @@ bool LodgeTree<Keys>::locate(const Probe& probe, Place& place, bool writes) cons
 // The pair of the buffer, or else the leaf to look in (B2). False: start again.
 template <class Keys>
 bool LodgeTree<Keys>::look_in_node(const Place& place, const Probe& probe, Hit& hit,
-                                   std::byte*& base) const {
+                                   std::byte*& base, bool writes) const {
   const base::Stopwatch watch(base::Part::traversal);
   const Node& node = *place.node;
   hit.leaf = node.rank(probe, Aim::at);
   base = node.leaf(hit.leaf);
   // A slot of the index may have become one of the buffer: no pointer.
   if (!node.latch.unchanged(place.version)) return false;
-  leaf(base).prefetch_line();
+  // Readers do not ask the filter: it lies in lines that they need for nothing else.
+  hit.excluded = writes && !node.may_have(hit.leaf, probe.fingerprint);
+  if (!hit.excluded) leaf(base).prefetch_line();
   hit.pair = node.search(keys_, probe);
   if (hit.pair != Node::kNoSlot) {
     hit.found = !node.is_removal(hit.pair);

@@ -133,6 +133,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     Word key = 0;                   // its word, if it is there
     std::uint64_t value = 0;
     bool found = false;
+    bool excluded = false;  // the filter says that the leaf does not have the key
   };
   struct Place {
     Node* node;
@@ -141,7 +142,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   // False: start again. What look() found holds if the latch is unchanged still.
   [[nodiscard]] bool locate(const Probe& probe, Place& place, bool writes = false) const;
   [[nodiscard]] bool look_in_node(const Place& place, const Probe& probe, Hit& hit,
-                                  std::byte*& base) const;
+                                  std::byte*& base, bool writes = false) const;
   void look_in_leaf(const Leaf& here, const Probe& probe, Hit& hit) const;
   [[nodiscard]] Lookup answer_of(const Hit& hit) const;
   class Search;
@@ -180,7 +181,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Attempt supersede(Node& node, Op& op);
   [[nodiscard]] Attempt change_leaf(Node& node, const Op& op);
   [[nodiscard]] Attempt tidied(Node& node, const Op& op, bool emptied);
-  [[nodiscard]] Ref append(Node& node, Op& op);
+  [[nodiscard]] Ref append(Node& node, Op& op, Log::Begun& begun);
   void put(Node& node, const Op& op, Ref ref);
   [[nodiscard]] bool has_room(const Node& node) const {
     return has_room(node.leaves(), node.buffered());
@@ -202,6 +203,8 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     Word w;
     std::size_t count;
     bool stamped;
+    Word gained;  // slots, if no key goes
+    bool loses;   // keys
   };
   struct Step {
     explicit Step(epoch::Space& space) : right(space), low(space) {}
@@ -218,7 +221,6 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     Block right;
     Block low;
     std::byte* right_base = nullptr;
-    std::size_t right_count = 0;
     Fresh separator;
   };
   template <class Adds>
@@ -227,6 +229,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   void expect_flush(const Place& place) const;
   [[nodiscard]] Attempt prepare(Node& node, Step& step);
   [[nodiscard]] Attempt prepare(Node& node, Plan plan, Step& step);
+  [[nodiscard]] std::byte* new_overlay_leaf();
   void own_leaf(Node& node, unsigned i);
   [[nodiscard]] bool prepare_leaf(Node& node, unsigned i, std::uint64_t pairs, Step& step);
   void store_slot(const Leaf& leaf, std::size_t slot, Word key, std::uint64_t value,
@@ -389,7 +392,10 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   Log log_;
   Upper upper_;
   base::Mutex growing_log_;
-  std::vector<std::unique_ptr<std::byte[]>> overlay_;  // leaves of a read-only pool
+  struct alignas(kLeafAlign) LeafCopy {
+    std::array<std::byte, kLeafAlign> bytes;
+  };
+  std::vector<std::unique_ptr<LeafCopy[]>> overlay_;  // leaves of a read-only pool
   Word session_ = 0;
   std::atomic<bool> begun_{false};  // the session is this tree's
   Word last_order_ = 0;             // that recovery met

@@ -54,7 +54,7 @@ void LodgeTree<Keys>::unlink_empty(Node& node, unsigned slot) {
     if (left + 1 >= node.leaves() || (node.count(left) != 0 && node.count(left + 1) != 0)) return;
     if (node.pairs_of(left) != 0 || node.pairs_of(left + 1) != 0) return;
     if (!absorb(leaf(node.leaf(left)), leaf(node.leaf(left + 1)), node.sequence, slot)) return;
-    node.set_count(left, node.count(left) + node.count(left + 1));
+    node.enter(left, leaf(node.leaf(left)));
     if constexpr (Keys::kRecords) upper_.retire(node.separator(left + 1));
     node.remove_leaf(left + 1);
     unlinked_.fetch_add(1, std::memory_order_relaxed);
@@ -131,7 +131,7 @@ bool LodgeTree<Keys>::give_leaf(Node& node, Node& right) {
   if (flushed.next != Next::done || flushed.outcome != Outcome::done) return false;
   right.sequence = std::max(right.sequence, node.sequence);
   if (!absorb(leaf(node.leaf(0)), leaf(right.leaf(0)), right.sequence, slot)) return false;
-  right.set_leaf(0, node.leaf(0));
+  right.enter(0, leaf(node.leaf(0)));
   return true;
 }
 

@@ -68,11 +68,12 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::attempt(Key key, std::uint64_
   if (!locate(op.probe, place, true)) return {Next::again};
   Node& node = *place.node;
   std::byte* base = nullptr;
-  if (!look_in_node(place, op.probe, op.hit, base)) return {Next::again};
+  if (!look_in_node(place, op.probe, op.hit, base, true)) return {Next::again};
   // B4: whether the leaf has the key is found out when the pair goes there. A key of bytes is
   // named by the leaf's record if there is one (B5).
-  op.unsure = what == Write::upsert && !Keys::kRecords && !direct && op.hit.pair == Node::kNoSlot;
-  const bool looks = op.hit.pair == Node::kNoSlot && !op.unsure;
+  const bool asks = op.hit.pair == Node::kNoSlot && !op.hit.excluded;
+  op.unsure = asks && what == Write::upsert && !Keys::kRecords && !direct;
+  const bool looks = asks && !op.unsure;
   // Fingerprints are enough for a key that is not there.
   if (what != Write::insert && looks) leaf(base).prefetch();
   expect_flush(place);
@@ -114,14 +115,12 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::attempt_in_place(Key key, std
 
 // P2: the record, whose fence is the operation's; P6, A17: over a dead one.
 template <class Keys>
-Ref LodgeTree<Keys>::append(Node& node, Op& op) {
+Ref LodgeTree<Keys>::append(Node& node, Op& op, Log::Begun& begun) {
   const Word order = node.sequence + 1;
   const Record record{op.word, op.value, order << 1 | (op.removal ? kRemoval : 0), 0};
   const std::uint64_t hash = Keys::named_hash(op.probe.key);
-  Ref ref = log_.append(op.slot, record, hash);
-  if (ref == 0 && op.direct) {
-    ref = log_.append_to_hole(record, hash, op.hit.pair != Node::kNoSlot);
-  }
+  const Ref ref = begun.ok() ? begun.write(record, hash)
+                             : log_.append_to_hole(record, hash, op.hit.pair != Node::kNoSlot);
   if (ref == 0) return 0;
   node.sequence = order;
   op.late = log_.is_late(ref);
@@ -138,7 +137,9 @@ void LodgeTree<Keys>::put(Node& node, const Op& op, Ref ref) {
 // The key is in the buffer: no room is needed.
 template <class Keys>
 typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::supersede(Node& node, Op& op) {
-  const Ref ref = append(node, op);
+  Log::Begun begun(log_, op.slot);
+  if (!begun.ok() && !op.direct) return {Next::log};
+  const Ref ref = append(node, op, begun);
   if (ref == 0) return {Next::log};
   if (!fence(op.slot)) return answer(Outcome::io_error);  // P2, A2
   const Ref old = node.ref(op.hit.pair);
@@ -174,6 +175,8 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::add(Node& node, Op& op, KeyRe
       flush(c_.medium.at(record.block.at()), Keys::record_bytes(op.probe.key));  // P2
     }
   }
+  Log::Begun begun(log_, op.slot);
+  if (!begun.ok() && !op.direct) return {Next::log};
   while (true) {
     const bool has_to = !has_room(node);
     Step step(space_);
@@ -186,7 +189,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::add(Node& node, Op& op, KeyRe
     const Word before = node.sequence;
     Ref ref = 0;
     if (last) {
-      ref = append(node, op);
+      ref = append(node, op, begun);
       if (ref == 0) return {Next::log};
     }
     if (!fence(op.slot)) return answer(Outcome::io_error);  // P2, P3: one for both
@@ -215,7 +218,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::change_leaf(Node& node, const
     flush(slot, sizeof(Slot));
   } else {
     c_.medium.store(&here.line()->w, here.w() & ~(Word{1} << op.hit.slot));
-    node.set_count(op.hit.leaf, node.count(op.hit.leaf) - 1);
+    node.enter(op.hit.leaf, here);
   }
   // P6: the stamp, too, which another thread may have stored: an older record must not be replayed
   // over this.
@@ -322,7 +325,9 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::force(Ref ref) {
   const alloc::Grace::Pin pin(grace_);
   if (!pin.ok()) return answer(Outcome::too_many_threads);
   if (!log_.is_live(ref)) return answer(Outcome::done);
-  const Key key = keys_.key_of(pmem::load(&log_.record(ref)->key));
+  const Record* const record = log_.record(ref);
+  if (pmem::load(&record->order) == 0) return {Next::again};  // its operation is under way
+  const Key key = keys_.key_of(pmem::load(&record->key));
   const Probe probe = Keys::probe(key);
   Place place;
   if (!locate(probe, place) || !place.node->latch.try_lock(place.version)) return {Next::again};
