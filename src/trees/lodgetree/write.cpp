@@ -326,7 +326,8 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::force(Ref ref) {
   if (!pin.ok()) return answer(Outcome::too_many_threads);
   if (!log_.is_live(ref)) return answer(Outcome::done);
   const Record* const record = log_.record(ref);
-  if (pmem::load(&record->order) == 0) return {Next::again};  // its operation is under way
+  // Its operation is under way; or the chunk is in use again.
+  if (pmem::load(&record->order) == 0) return answer(Outcome::done);
   const Key key = keys_.key_of(pmem::load(&record->key));
   const Probe probe = Keys::probe(key);
   Place place;
