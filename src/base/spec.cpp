@@ -7,6 +7,7 @@ namespace everleaf::base {
 
 Result<Spec> parse_spec(std::string_view text) {
   Spec spec;
+  spec.options.reserve(static_cast<std::size_t>(std::ranges::count(text, ':')));
   bool first = true;
   while (true) {
     const std::size_t colon = text.find(':');
@@ -41,6 +42,7 @@ Result<Spec> canonical_spec(const Spec& spec, const TreeInfo& tree) {
     }
   }
   Spec canonical{std::string(tree.name), {}};
+  canonical.options.reserve(tree.options.size());
   for (const OptionInfo& option : tree.options) {
     const auto given =
         std::ranges::find(spec.options, option.name, &std::pair<std::string, std::string>::first);

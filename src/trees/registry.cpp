@@ -30,9 +30,11 @@ std::span<const Registration> registry() noexcept {
 }
 
 Result<const Registration*> find_tree(std::string_view name) {
-  std::string known;
   for (const Registration& row : kRegistry) {
     if (row.info.name == name) return &row;
+  }
+  std::string known;
+  for (const Registration& row : kRegistry) {
     known += (known.empty() ? "" : ", ") + std::string(row.info.name);
   }
   return std::unexpected(Error{
