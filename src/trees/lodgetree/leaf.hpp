@@ -62,7 +62,7 @@ class Leaf {
   }
 
   // A bit for the fingerprint of each of these slots.
-  static constexpr unsigned kFilterBits = 56;
+  static constexpr unsigned kFilterBits = 54;
   [[nodiscard]] static constexpr Word filter_bit(std::uint8_t fingerprint) {
     return Word{1} << (fingerprint * kFilterBits >> 8);
   }

@@ -325,12 +325,12 @@ class Node : public OfWriters<Node<Keys>> {
     set_ref(i, static_cast<Ref>(filter >> kLowBits));
     set_target(i, static_cast<unsigned>(std::popcount(leaf.used())));
   }
-  // The value of an index slot: the address of a leaf, without the bits that are 0 in all of them,
-  // and the lower bits of the filter.
-  static constexpr unsigned kUnusedBits = 8;
-  static constexpr unsigned kLowBits = 24;
+  // The value of an index slot: the address of a leaf, of which x86-64 gives programs 47 bits and
+  // the lowest are 0, and the lower bits of the filter.
+  static constexpr unsigned kUnusedBits = 6;
+  static constexpr unsigned kLowBits = 22;
   static constexpr std::uint64_t kLow = (std::uint64_t{1} << kLowBits) - 1;
-  static_assert(1U << kUnusedBits == kLeafAlign && Leaf::kFilterBits <= kLowBits + 32);
+  static_assert(1U << kUnusedBits == pmem::kLine && Leaf::kFilterBits <= kLowBits + 32);
 
   // A byte for each slot, and as many as match_bytes() wants.
   [[nodiscard]] static constexpr std::size_t byte_words(unsigned slots) {

@@ -392,7 +392,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   Log log_;
   Upper upper_;
   base::Mutex growing_log_;
-  struct alignas(kLeafAlign) LeafCopy {
+  struct alignas(pmem::kLine) LeafCopy {
     std::array<std::byte, kLeafAlign> bytes;
   };
   std::vector<std::unique_ptr<LeafCopy[]>> overlay_;  // leaves of a read-only pool
