@@ -6,6 +6,7 @@
 // one that made it.
 #include <array>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 
@@ -77,8 +78,11 @@ void operator delete(void* memory, std::size_t) noexcept {
 
 // No object of the library asks for more than a line.
 void* operator new(std::size_t bytes, std::align_val_t align) {
-  void* const memory =
-      static_cast<std::size_t>(align) > kGrain ? nullptr : make(g_lines, bytes, true);
+  if (static_cast<std::size_t>(align) > kGrain) {
+    std::fputs("everleaf-crash: an object asks for more than the alignment of a line\n", stderr);
+    std::abort();
+  }
+  void* const memory = make(g_lines, bytes, true);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
