@@ -13,7 +13,6 @@ std::string LodgeTree<Keys>::inspect_leaf(const Node& node, unsigned i, const Ow
                                           const Owned* high) const {
   const Leaf here = leaf(node.leaf(i));
   if (node.count(i) != static_cast<unsigned>(std::popcount(here.used()))) return "a wrong count";
-  if (!node.has_filter_of(i, here)) return "a wrong filter";
   if (here.stamp() > node.sequence) return "a stamp above the node's orders";
   const bool in_pool = c_.medium.contains(c_.medium.offset_of(here.base()), 1);
   if (in_pool && !space_.in_use(c_.medium.offset_of(here.base()), options_.shape.bytes)) {
@@ -42,7 +41,8 @@ std::string LodgeTree<Keys>::inspect_leaf(const Node& node, unsigned i, const Ow
     }
   }
   std::ranges::sort(keys);
-  return std::ranges::adjacent_find(keys) != keys.end() ? "a key twice" : "";
+  if (std::ranges::adjacent_find(keys) != keys.end()) return "a key twice";
+  return node.has_filter_of(i, here) ? "" : "a wrong filter";
 }
 
 // B2 to B5.

@@ -71,10 +71,11 @@ Word Log::sum_of(const Record& record, Offset at, std::uint64_t key_hash) {
 }
 
 // Without space for a chunk of their own, threads share another partition's.
-Ref Log::begin(unsigned slot) {
+Ref Log::begin(unsigned slot, Partition*& of) {
   for (std::size_t i = 0; i < count_; ++i) {
     bool none = false;
-    const Ref ref = begin_in(partitions_[(slot + i) % count_], none);
+    of = &partitions_[(slot + i) % count_];
+    const Ref ref = begin_in(*of, none);
     if (ref != 0) return ref;
     if (i == 0 && !none) return 0;  // room() closes it
   }
@@ -88,6 +89,18 @@ Ref Log::begin_in(Partition& to, bool& none) {
   const Ref ref = ref_of(to.chunk, to.next++);
   medium_.store(&record(ref)->order, 0, 0);
   return ref;
+}
+
+// The last place is taken again; any other one dies.
+void Log::give_back(Partition& of, Ref ref) {
+  {
+    const base::MutexGuard guard(of.mutex);
+    if (of.current != nullptr && of.next != 0 && ref_of(of.chunk, of.next - 1) == ref) {
+      --of.next;
+      return;
+    }
+  }
+  die(ref);
 }
 
 Ref Log::append_to_hole(const Record& record, std::uint64_t key_hash, bool replaces) {
@@ -141,10 +154,10 @@ bool Log::room(unsigned slot) {
   free_.pop_back();
   mine.current = (*chunks_)[mine.chunk].load(std::memory_order_relaxed);
   mine.next = 0;
-  mine.current->version.fetch_add(1);  // before records are alive again: see is_empty()
+  mine.current->version.fetch_add(1);  // before places are alive again: see is_empty()
   // P8, A9: what stands there still is dead; each new record replaces one of them.
   for (std::size_t i = 0; i < (records_ + kWordBits - 1) / kWordBits; ++i) {
-    mine.current->dead_bits[i].store(0, std::memory_order_relaxed);
+    mine.current->dead_bits[i].store(0, std::memory_order_release);
   }
   mine.current->dead.store(0, std::memory_order_release);
   return true;
@@ -233,6 +246,14 @@ void Log::kill(std::size_t number, std::size_t index) {
 
 void Log::die(Ref ref) {
   if (ref != 0) kill((ref - 1) / records_, (ref - 1) % records_);
+}
+
+void Log::die_later(unsigned slot, Ref ref) {
+  if (ref == 0) return;
+  Deferred& mine = deferred(slot);
+  const OwnerLock::Owner guard(mine.lock);
+  mine.ripe_refs[mine.ripe_count++] = ref;
+  mine.ripe.store(true, std::memory_order_release);
 }
 
 bool Log::is_live(Ref ref) const {

@@ -34,9 +34,11 @@ namespace everleaf::tree::lodgetree {
 
 // Chunk * records + index + 1; 0: none.
 using Ref = std::uint32_t;
-inline constexpr Ref kMaxRef = kMaxChunks * (kMaxChunkBytes / sizeof(Record));
+static_assert(kMaxChunks * (kMaxChunkBytes / sizeof(Record)) <= ~Ref{0});
 
 class Log {
+  struct Partition;
+
  public:
   // `directory` has kMaxChunks words.
   Log(pmem::Medium& medium, std::size_t chunk_bytes, std::size_t most_chunks,
@@ -60,14 +62,16 @@ class Log {
   // Before a slot's operation: memory that it needs (may throw bad_alloc), and what the one before
   // left to be done behind its fence.
   void ready(unsigned slot);
-  // A place for a record. Unless it is written it dies.
+  // A place for a record, which goes back, or dies, unless the record is written.
   class Begun {
    public:
     // Not ok(): this slot's partition has no room, call room().
-    Begun(Log& log, unsigned slot) : log_(log), ref_(log.begin(slot)) {}
+    Begun(Log& log, unsigned slot) : log_(log), ref_(log.begin(slot, of_)) {}
     Begun(const Begun&) = delete;
     Begun& operator=(const Begun&) = delete;
-    ~Begun() { log_.die(ref_); }
+    ~Begun() {
+      if (ref_ != 0) log_.give_back(*of_, ref_);
+    }
     [[nodiscard]] bool ok() const { return ref_ != 0; }
     // Starts its write-back, too. Executes no locked instruction: behind the flushes of leaves that
     // would wait for them.
@@ -78,6 +82,7 @@ class Log {
 
    private:
     Log& log_;
+    Partition* of_ = nullptr;
     Ref ref_;
   };
   // Without room: a whole record over a dead one of a closed chunk; full ones of all partitions are
@@ -107,6 +112,8 @@ class Log {
 
   // --- Dying ---
   void die(Ref ref);
+  // The same behind the fence of the slot's operation, without a locked instruction: counted later.
+  void die_later(unsigned slot, Ref ref);
   [[nodiscard]] bool is_live(Ref ref) const;
   // The first living record of the chunk from `index` on; records(): there is none.
   [[nodiscard]] std::size_t next_live(std::size_t chunk, std::size_t index) const;
@@ -115,7 +122,7 @@ class Log {
   [[nodiscard]] Ref ref_of(std::size_t chunk, std::size_t index) const {
     return static_cast<Ref>(chunk * records_ + index + 1);
   }
-  // A living one that is not written yet has the order 0.
+  // The order is 0 from when its place is taken until it is written.
   [[nodiscard]] Record* record(Ref ref) const;
 
   // Flushed records, dead after this slot's next fence(), which writes these lines back (L4).
@@ -147,7 +154,7 @@ class Log {
     base::Mutex mutex;
     Chunk* current = nullptr;
     std::size_t chunk = 0;  // its number
-    std::size_t next = 0;   // its first record that was not written
+    std::size_t next = 0;   // its first place that was not taken
   };
   struct Deferred {
     std::atomic<bool> waits{false};  // for a fence
@@ -158,13 +165,14 @@ class Log {
     std::size_t ripe_count = 0;
     std::array<Ref, kMostDeferred> refs;
     std::array<std::byte*, kMostDeferred> lines;
-    std::array<Ref, kMostDeferred> ripe_refs;
+    std::array<Ref, kMostDeferred + 1> ripe_refs;  // and the one that an operation superseded
   };
   [[nodiscard]] bool fence(Deferred& of, pmem::Site site);
   void reap(Deferred& of);
   [[nodiscard]] Partition& partition(unsigned slot) { return partitions_[slot % count_]; }
-  [[nodiscard]] Ref begin(unsigned slot);
+  [[nodiscard]] Ref begin(unsigned slot, Partition*& of);
   [[nodiscard]] Ref begin_in(Partition& to, bool& none);
+  void give_back(Partition& of, Ref ref);
   void write(Ref ref, const Record& record, std::uint64_t key_hash);
   [[nodiscard]] Deferred& deferred(unsigned slot);
   void close(Partition& of);  // its mutex and mutex_ held

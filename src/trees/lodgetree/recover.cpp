@@ -395,7 +395,7 @@ bool LodgeTree<Keys>::wipe_dead(std::size_t chunks) {
   for (std::size_t i = 0; i < chunks * log_.records(); ++i) {
     const Ref ref = log_.ref_of(0, i);
     if (log_.is_live(ref)) continue;
-    auto* const record = const_cast<Record*>(log_.record(ref));
+    auto* const record = log_.record(ref);
     for (Word* const word : {&record->key, &record->value, &record->order, &record->sum}) {
       c_.medium.store(word, 0, 0);
     }

@@ -148,7 +148,7 @@ bool LodgeTree<Keys>::look_in_node(const Place& place, const Probe& probe, Hit& 
   base = node.leaf(hit.leaf);
   // A slot of the index may have become one of the buffer: no pointer.
   if (!node.latch.unchanged(place.version)) return false;
-  // Readers do not ask the filter: it lies in lines that they need for nothing else.
+  // Readers do not ask the filter: most of it lies in lines that they need for nothing else.
   hit.excluded = writes && !node.may_have(hit.leaf, probe.fingerprint);
   if (!hit.excluded) leaf(base).prefetch_line();
   hit.pair = node.search(keys_, probe);

@@ -194,7 +194,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   Outcome add_chunk(std::size_t place);
   Outcome empty_chunk(const Log::Closed& closed);
   void relieve_log() noexcept;
-  [[nodiscard]] Attempt force(Ref ref);
+  [[nodiscard]] Attempt force(const Log::Closed& closed, std::size_t index);
 
   // --- flush.cpp ---
   struct Part {  // a leaf that a step changes

@@ -44,7 +44,7 @@ Outcome LodgeTree<Keys>::write(Key key, std::uint64_t value, Write what) {
       direct = true;
     }
   } catch (const std::bad_alloc&) {
-    return Outcome::out_of_space;  // nothing was changed: memory is taken before the first store
+    return Outcome::out_of_space;  // nothing was changed: memory is taken before
   }
 }
 
@@ -144,7 +144,13 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::supersede(Node& node, Op& op)
   if (!fence(op.slot)) return answer(Outcome::io_error);  // P2, A2
   const Ref old = node.ref(op.hit.pair);
   node.replace(op.hit.pair, op.value, op.removal, ref);
-  log_.die(old);  // not before: a crash between would have neither (A10)
+  // Not before: a crash between would have neither (A10). In a full pool whoever comes next needs
+  // the place (L5).
+  if (op.direct) {
+    log_.die(old);
+  } else {
+    log_.die_later(op.slot, old);
+  }
   return tidied(node, op, false);
 }
 
@@ -170,13 +176,13 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::tidied(Node& node, const Op& 
 
 template <class Keys>
 typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::add(Node& node, Op& op, KeyRecord& record) {
+  Log::Begun begun(log_, op.slot);
+  if (!begun.ok() && !op.direct) return {Next::log};
   if constexpr (Keys::kRecords) {
     if (record.block.at() != 0 && op.word == record.word) {
       flush(c_.medium.at(record.block.at()), Keys::record_bytes(op.probe.key));  // P2
     }
   }
-  Log::Begun begun(log_, op.slot);
-  if (!begun.ok() && !op.direct) return {Next::log};
   while (true) {
     const bool has_to = !has_room(node);
     Step step(space_);
@@ -290,7 +296,7 @@ Outcome LodgeTree<Keys>::empty_chunk(const Log::Closed& closed) {
   bool tried = false;
   for (unsigned round = 0; !log_.is_empty(closed); ++round) {
     for (std::size_t i = log_.next_live(closed.chunk, 0); i < log_.records();) {
-      const Attempt is = force(log_.ref_of(closed.chunk, i));
+      const Attempt is = force(closed, i);
       Outcome outcome = is.outcome;
       if (is.next == Next::done && outcome == Outcome::done) {
         i = log_.next_live(closed.chunk, i + 1);
@@ -314,20 +320,25 @@ void LodgeTree<Keys>::relieve_log() noexcept {
     Log::Closed closed{};
     if (!log_.is_tight() || !log_.oldest(closed)) return;
     const std::size_t next = log_.next_live(closed.chunk, 0);
-    if (next != log_.records()) (void)force(log_.ref_of(closed.chunk, next));
+    if (next != log_.records()) (void)force(closed, next);
   } catch (const std::bad_alloc&) {
     return;
   }
 }
 
 template <class Keys>
-typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::force(Ref ref) {
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::force(const Log::Closed& closed,
+                                                         std::size_t index) {
   const alloc::Grace::Pin pin(grace_);
   if (!pin.ok()) return answer(Outcome::too_many_threads);
-  if (!log_.is_live(ref)) return answer(Outcome::done);
+  const Ref ref = log_.ref_of(closed.chunk, index);
+  // In this order: what lives in a chunk that is in use again means nothing.
+  if (!log_.is_live(ref) || log_.is_empty(closed)) return answer(Outcome::done);
   const Record* const record = log_.record(ref);
-  // Its operation is under way; or the chunk is in use again.
-  if (pmem::load(&record->order) == 0) return answer(Outcome::done);
+  if (pmem::load(&record->order) == 0) {  // its operation is under way
+    base::reads_discarded();
+    return answer(Outcome::done);
+  }
   const Key key = keys_.key_of(pmem::load(&record->key));
   const Probe probe = Keys::probe(key);
   Place place;
