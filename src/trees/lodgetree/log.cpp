@@ -248,14 +248,6 @@ void Log::die(Ref ref) {
   if (ref != 0) kill((ref - 1) / records_, (ref - 1) % records_);
 }
 
-void Log::die_later(unsigned slot, Ref ref) {
-  if (ref == 0) return;
-  Deferred& mine = deferred(slot);
-  const OwnerLock::Owner guard(mine.lock);
-  mine.ripe_refs[mine.ripe_count++] = ref;
-  mine.ripe.store(true, std::memory_order_release);
-}
-
 bool Log::is_live(Ref ref) const {
   const std::size_t index = (ref - 1) % records_;
   const Chunk& chunk = *(*chunks_)[(ref - 1) / records_].load(std::memory_order_acquire);

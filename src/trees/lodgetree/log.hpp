@@ -112,8 +112,6 @@ class Log {
 
   // --- Dying ---
   void die(Ref ref);
-  // The same behind the fence of the slot's operation, without a locked instruction: counted later.
-  void die_later(unsigned slot, Ref ref);
   [[nodiscard]] bool is_live(Ref ref) const;
   // The first living record of the chunk from `index` on; records(): there is none.
   [[nodiscard]] std::size_t next_live(std::size_t chunk, std::size_t index) const;
@@ -165,7 +163,7 @@ class Log {
     std::size_t ripe_count = 0;
     std::array<Ref, kMostDeferred> refs;
     std::array<std::byte*, kMostDeferred> lines;
-    std::array<Ref, kMostDeferred + 1> ripe_refs;  // and the one that an operation superseded
+    std::array<Ref, kMostDeferred> ripe_refs;
   };
   [[nodiscard]] bool fence(Deferred& of, pmem::Site site);
   void reap(Deferred& of);

@@ -144,13 +144,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::supersede(Node& node, Op& op)
   if (!fence(op.slot)) return answer(Outcome::io_error);  // P2, A2
   const Ref old = node.ref(op.hit.pair);
   node.replace(op.hit.pair, op.value, op.removal, ref);
-  // Not before: a crash between would have neither (A10). In a full pool whoever comes next needs
-  // the place (L5).
-  if (op.direct) {
-    log_.die(old);
-  } else {
-    log_.die_later(op.slot, old);
-  }
+  log_.die(old);  // not before: a crash between would have neither (A10)
   return tidied(node, op, false);
 }
 
