@@ -363,6 +363,48 @@ TEST(Lodgetree, TheLastRecordDiesWhileItsChunkIsTakenAgain) {
   }
 }
 
+// A2, L3: a place that is taken and not written is no record. The last one is taken again, another
+// one dies; and what lives in a chunk that is in use again is not what was to be emptied.
+TEST(Lodgetree, APlaceThatIsNotWritten) {
+  constexpr std::size_t kBytes = 256;
+  constexpr std::size_t kRecords = kBytes / sizeof(tree::lodgetree::Record);
+  Pool pool = Pool::anonymous().value();
+  tree::lodgetree::Log log(PoolAccess::state(pool).medium(), kBytes, 1, 1);
+  log.open({});
+  log.prepare(PoolAccess::state(pool).heap().reserve(kBytes));
+  log.add();
+  ASSERT_TRUE(log.room(0));
+  std::uint64_t order = 0;
+  const auto append = [&] {
+    ++order;
+    return append_to(log, {order, 0, order << 1, 0}, 0);
+  };
+  std::vector<tree::lodgetree::Ref> living{append()};
+  ASSERT_NE(living[0], 0U);
+  { const tree::lodgetree::Log::Begun last(log, 0); }
+  living.push_back(append());
+  EXPECT_EQ(living[1], living[0] + 1);
+  const tree::lodgetree::Ref between = living[1] + 1;
+  {
+    const tree::lodgetree::Log::Begun begun(log, 0);
+    living.push_back(append());
+    EXPECT_EQ(living[2], between + 1);
+    EXPECT_TRUE(log.is_live(between));
+    EXPECT_EQ(pmem::load(&log.record(between)->order), 0U);
+  }
+  EXPECT_FALSE(log.is_live(between));
+  while (living.size() + 2 < kRecords) living.push_back(append());  // L5: all but the last
+  EXPECT_FALSE(log.room(0));
+  tree::lodgetree::Log::Closed closed{};
+  ASSERT_TRUE(log.oldest(closed));
+  EXPECT_FALSE(log.is_empty(closed));
+  for (const tree::lodgetree::Ref ref : living) log.die(ref);
+  EXPECT_TRUE(log.is_empty(closed));
+  ASSERT_TRUE(log.room(0));
+  EXPECT_TRUE(log.is_live(living[0]));  // not taken yet; nobody may read it
+  EXPECT_TRUE(log.is_empty(closed));
+}
+
 // L5: without room only holes are left, and the last one is for records that replace others.
 TEST(Lodgetree, TheLastHoleIsForThoseThatReplace) {
   constexpr std::size_t kBytes = 256;
