@@ -715,9 +715,9 @@ std::vector<Config> mutant_runs(const Arguments& a, std::vector<std::size_t>& of
         configs.push_back(std::move(config));
       }
     }
-    if (all[i].second == KeyType::bytes && !a.store) {
+    if (!a.store) {
       configs.push_back(base_config(a, all[i].first, all[i].second));
-      configs.back().ops = used_blocks();
+      configs.back().ops = all[i].second == KeyType::bytes ? used_blocks() : refilled_leaves();
     }
     of.resize(configs.size(), i);
   }

@@ -39,6 +39,11 @@ std::string justification(const SiteId& site) {
   return found;
 }
 
+// Programs that come to what random ones seldom do.
+bool is_known(const Config& config) {
+  return config.ops == used_blocks() || config.ops == refilled_leaves();
+}
+
 // --- Which run meets which site, and how often ---
 struct Coverage {
   std::map<SiteId, SiteUse> sites;
@@ -61,6 +66,11 @@ Coverage cover(Config config) {
   config.most_nested = 2;
   config.deadline = Deadline::within(kLookAround);
   config.stride = 1 + workload.crash_points / kCrashesToLookAt;
+  if (is_known(config)) {  // what it is there for may be a single image of a single crash
+    config.nested = 1;
+    config.most = 16;
+    config.stride = 1;
+  }
   const Report recoveries = run(config);
   all.executions = static_cast<double>(std::max<std::uint64_t>(recoveries.executions, 1));
   for (const auto& [site, use] : recoveries.sites) {
@@ -188,19 +198,18 @@ std::string noticed(const std::vector<Config>& configs, const std::vector<Try>& 
   return {};
 }
 
-// Creation in blocks that were used before, which random workloads seldom come to.
-std::string by_used_blocks(const std::vector<Config>& configs,
-                           const std::vector<Coverage>& coverage, const SiteId& site) {
+std::string by_known_programs(const std::vector<Config>& configs,
+                              const std::vector<Coverage>& coverage, const SiteId& site) {
   constexpr std::size_t kMost = 3;
   constexpr double kSeconds = 2;
   std::size_t tried = 0;
   for (std::size_t i = 0; i < configs.size() && tried < kMost; ++i) {
     const auto use = coverage[i].sites.find(site);
     if (use == coverage[i].sites.end() || use->second.workload == 0) continue;
-    if (configs[i].ops != used_blocks()) continue;
+    if (!is_known(configs[i])) continue;
     ++tried;
     const std::string text = noticed(configs[i], {i, Way::workload}, site, kDeep, kSeconds);
-    if (!text.empty()) return fmt::format("{}, used blocks: {}", configs[i].spec, text);
+    if (!text.empty()) return fmt::format("{}, a known program: {}", configs[i].spec, text);
   }
   return {};
 }
@@ -358,7 +367,7 @@ Mutation mutate(const std::vector<Config>& configs, std::string_view part, doubl
   for (auto& [site, mutant] : sites) mutants.push_back(std::move(mutant));
   const auto by_trees = [&](const SiteId& site) {
     const std::string by = noticed(configs, tries(configs, coverage, site), site, seconds_each);
-    return by.empty() ? by_used_blocks(configs, coverage, site) : by;
+    return by.empty() ? by_known_programs(configs, coverage, site) : by;
   };
   Mutation done{hunt(std::move(mutants), by_trees, seconds_each, jobs), {}};
   for (Coverage& one : coverage) done.looks.push_back(std::move(one.look));

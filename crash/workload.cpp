@@ -264,6 +264,19 @@ std::vector<Op> used_blocks() {
   return ops;
 }
 
+std::vector<Op> refilled_leaves() {
+  constexpr std::uint64_t kKeys = 1000;
+  constexpr std::uint64_t kRow = 10;
+  Random random(1);
+  std::vector<Op> ops{{Do::fill, kKeys, 0}};
+  for (unsigned round = 0; round < 10; ++round) {
+    const std::uint64_t first = random.below(kKeys - 2 * kRow);
+    for (std::uint64_t n = 0; n < kRow; ++n) ops.push_back({Do::remove, first + n, 0});
+    for (std::uint64_t n = 0; n < kRow; ++n) ops.push_back({Do::insert, first + n, n});
+  }
+  return ops;
+}
+
 bool nth_sequence(std::uint64_t n, std::size_t length, bool ticks, std::vector<Op>& ops) {
   static constexpr Do kKinds[] = {Do::insert, Do::update, Do::remove, Do::tick};
   constexpr std::uint64_t kKeys = 3;

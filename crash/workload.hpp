@@ -59,6 +59,9 @@ struct WorkloadOptions {
 std::vector<Op> make_workload(const WorkloadOptions& options);
 // Records come and go, and then there is one more index, whose first blocks hold what those left.
 std::vector<Op> used_blocks();
+// A full pool whose leaves give keys up that lie side by side, and get them back: recovery from
+// that has no space, either.
+std::vector<Op> refilled_leaves();
 // The n-th of all sequences of `length` operations over a small key space; false: there are no
 // more.
 bool nth_sequence(std::uint64_t n, std::size_t length, bool ticks, std::vector<Op>& ops);

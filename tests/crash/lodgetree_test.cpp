@@ -165,6 +165,29 @@ TEST(Lodgetree, HolesOfAFullLog) {
   }
 }
 
+// A16: pairs went to a leaf, its word and its stamp did not, two more are in the buffer, and there
+// is no space to split the leaf: to replay them all fills it to its last slot.
+TEST(Lodgetree, RecoveryOfAFullPool) {
+  Config config;
+  config.spec = "lodgetree:node=256:slots=6:t_split=5:log=4096:chunks=3:partitions=1";
+  config.ops = refilled_leaves();
+  config.skip_creation = true;
+  config.most = 16;
+  config.nested = 2;
+  config.most_nested = 4;
+  config.collect_sites = true;
+  const Report report = run(config);
+  ASSERT_FALSE(report.failure) << report.failure->operation << ": " << report.failure->what;
+  EXPECT_EQ(report.refused_opens, 0U);
+  // With space, with none, of what stays in the log, and of the new session.
+  EXPECT_EQ(std::ranges::count_if(report.sites,
+                                  [](const auto& site) {
+                                    return site.first.act == Act::fence &&
+                                           site.first.file.ends_with("lodgetree/recover.cpp");
+                                  }),
+            4);
+}
+
 // P11, A11, A12: crashes in recovery, in what follows, and in the recovery from that.
 TEST(Lodgetree, Recovery) {
   Ops ops;

@@ -23,9 +23,10 @@ inline constexpr std::array<OptionInfo, 10> kOptions{
      {"partitions", "64", "1 to 255, less than half of chunks",
       "partitions of the log; 1: no partitioned log"}}};
 
-inline constexpr std::array<std::string_view, 4> kTestSpecs{
+inline constexpr std::array<std::string_view, 5> kTestSpecs{
     "lodgetree", "lodgetree:node=256:slots=8:t_node=2:log=256:chunks=5:partitions=2",
     "lodgetree:node=256:slots=12:t_node=64:split=2:log=512:chunks=3:partitions=1",
+    "lodgetree:node=256:slots=6:t_split=5:log=4096:chunks=3:partitions=1",
     "lodgetree:node=1024:slots=63:t=1:split=16:buffer=1"};
 
 inline constexpr Registration kRegistration{

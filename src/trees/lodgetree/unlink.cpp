@@ -32,9 +32,7 @@ bool LodgeTree<Keys>::absorb(const Leaf& left, const Leaf& right, Word sequence,
     c_.medium.store(&left.line()->w, (w | set) ^ kUse);
   }
   flush(left.line(), sizeof(LeafLine));  // P10
-  // P10. crash: fence stays: the leaf is not used again before this thread's next fence, but by
-  // others
-  if (!fence(slot)) return false;
+  if (!fence(slot)) return false;        // P10
   if constexpr (Keys::kRecords) (void)grace_.retire(Keys::record_of(right.low()));
   (void)grace_.retire(c_.medium.offset_of(right.base()));
   return true;
