@@ -156,17 +156,19 @@ class Recorder final : public pmem::Observer {
   [[noreturn]] void runaway() const;
 
   Arena& arena_;
+  // What each access looks at. The two that it counts up are not neighbours: a compiler would add
+  // to both at once, and wait for the store of the one that was counted alone before.
+  std::uint64_t events_ = 0;
+  std::uint64_t limit_ = ~std::uint64_t{0};
+  std::size_t pending_bytes_ = 0;
+  std::uint64_t interval_ = kFirstGroup;  // between atomic accesses, flushes and fences
+  std::size_t pending_at_ = 0;
+  const void* pending_pc_ = nullptr;
   std::array<std::vector<Arena::Unsynced>, kMostThreads> saw_;
   std::array<unsigned, kMostThreads> durable_{};
   std::array<unsigned, kMostThreads> unseen_{};
   std::array<Path, 256> paths_{};
   pmem::Site last_site_;
-  std::size_t pending_at_ = 0;
-  std::size_t pending_bytes_ = 0;
-  const void* pending_pc_ = nullptr;
-  std::uint64_t interval_ = kFirstGroup;  // between atomic accesses, flushes and fences
-  std::uint64_t events_ = 0;
-  std::uint64_t limit_ = ~std::uint64_t{0};
 };
 
 }  // namespace everleaf::crash

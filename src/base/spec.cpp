@@ -28,7 +28,10 @@ Result<Spec> parse_spec(std::string_view text) {
   }
 }
 
-Result<Spec> canonical_spec(const Spec& spec, const TreeInfo& tree) {
+Result<Spec> canonical_spec(Spec spec, const TreeInfo& tree) {
+  const auto name_of = &std::pair<std::string, std::string>::first;
+  // What a pool names is canonical, and each open reads it.
+  if (std::ranges::equal(spec.options, tree.options, {}, name_of, &OptionInfo::name)) return spec;
   for (const auto& [name, value] : spec.options) {
     if (std::ranges::find(tree.options, std::string_view(name), &OptionInfo::name) ==
         tree.options.end()) {
@@ -44,8 +47,7 @@ Result<Spec> canonical_spec(const Spec& spec, const TreeInfo& tree) {
   Spec canonical{std::string(tree.name), {}};
   canonical.options.reserve(tree.options.size());
   for (const OptionInfo& option : tree.options) {
-    const auto given =
-        std::ranges::find(spec.options, option.name, &std::pair<std::string, std::string>::first);
+    const auto given = std::ranges::find(spec.options, option.name, name_of);
     canonical.options.emplace_back(
         option.name, given == spec.options.end() ? option.default_value : given->second);
   }

@@ -28,7 +28,7 @@ Result<Spec> parse_spec(std::string_view text);
 // Every option of `tree` written out in its order, with defaults for those that `spec` leaves out:
 // two specs mean the same index exactly when their canonical forms are equal.
 // unknown_option names the option and what there is.
-Result<Spec> canonical_spec(const Spec& spec, const TreeInfo& tree);
+Result<Spec> canonical_spec(Spec spec, const TreeInfo& tree);
 std::string to_string(const Spec& spec);
 
 // The value of an option in a canonical spec.

@@ -78,7 +78,7 @@ Result<PoolState::Resolved> PoolState::resolve(std::string_view spec_text) {
   if (!spec) return std::unexpected(spec.error());
   auto row = tree::find_tree(spec->tree);
   if (!row) return std::unexpected(row.error());
-  auto canonical = base::canonical_spec(*spec, (*row)->info);
+  auto canonical = base::canonical_spec(std::move(*spec), (*row)->info);
   if (!canonical) return std::unexpected(canonical.error());
   if (auto valid = (*row)->factory.validate(*canonical); !valid) {
     return std::unexpected(valid.error());
