@@ -15,6 +15,11 @@ namespace everleaf::tree {
 struct Separator {
   std::string key;
   Separator* next = nullptr;  // of those that wait for the tree's end
+
+  // Of DRAM, what the string has for itself included.
+  [[nodiscard]] std::size_t bytes() const {
+    return sizeof *this + (key.capacity() > 15 ? key.capacity() + 1 : 0);
+  }
 };
 
 class U64Keys : public KeyWords {

@@ -586,8 +586,7 @@ class Inner {
     const unsigned n = separators(node);
     if constexpr (Keys::kRecords) {
       for (unsigned i = 0; i < n; ++i) {
-        const auto& key = wholes(node)[i].load(std::memory_order_acquire)->key;
-        size.bytes += sizeof(Separator) + (key.capacity() > 15 ? key.capacity() : 0);
+        size.bytes += wholes(node)[i].load(std::memory_order_acquire)->bytes();
       }
     }
     for (unsigned i = 0; node.level > 0 && i <= n; ++i) {

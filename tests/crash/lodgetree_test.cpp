@@ -107,6 +107,22 @@ TEST(Lodgetree, Splits) {
   explore(ops);
 }
 
+// P5: many leaf splits of one node after a calm time make it split into more nodes than the time
+// before, and after another one into fewer (paper, III-C).
+TEST(Lodgetree, SplitsByHeat) {
+  constexpr const char* kHot = "lodgetree:node=256:slots=8:t_node=2:t=1:split=4";
+  Ops ops;
+  each(ops, Do::insert, 0, 400, 4);
+  for (const std::uint64_t from : {0U, 80U, 160U}) {
+    for (std::uint64_t n = 1; n < 4; ++n) each(ops, Do::insert, from + n, from + 60, 4);
+  }
+  each(ops, Do::insert, 401, 600, 1);
+  const auto all = figures_of<std::uint64_t>(kHot, ops);
+  EXPECT_GE(all.at("adding_splits"), 1U);
+  EXPECT_GE(all.at("reducing_splits"), 1U);
+  explore_all(kHot, ops, 1, 6, {Domain::memory, Domain::disk});
+}
+
 // P6, A7 and P7, A8: space ends, and grows.
 TEST(Lodgetree, WithoutSpace) {
   Ops ops;
@@ -487,6 +503,32 @@ TEST(Lodgetree, RecordsOfOneKeyInTwoPartitions) {
     const ConcurrentReport report = run_concurrent(config);
     EXPECT_EQ(report.failure, "") << "switches " << to_string(report.switches);
     EXPECT_GT(report.executions, 500U);
+  }
+}
+
+// A10, F7: keys that one thread inserts and updates, another one removes, whose records are in the
+// other partition; either partition's chunks are full and written again first.
+TEST(Lodgetree, RemovalsInAnotherPartition) {
+  for (const char* const program :
+       {"2,4,6,8/i5=1,u5=2,u5=3,u2=4,u2=5,u2=6,u2=7,u2=8,u2=9,u2=10,u2=11,u2=12,u2=13,u2=14,u2=15,"
+        "u2=16,u2=17,u2=18,u2=19/r5,i7=1,r7,u4=3",
+        "2,4,6,8/i5=1,i7=2,u2=3/r5,u4=1,u4=2,r7,u4=3,u4=4,u4=5,u4=6,u4=7,u4=8,u4=9,u4=10,u4=11,"
+        "u4=12,u4=13,u4=14,u4=15,u4=16,u4=17,u4=18,u4=19"}) {
+    for (const Domain domain : {Domain::memory, Domain::disk}) {
+      for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+        ConcurrentConfig config;
+        config.spec = "lodgetree:node=256:slots=8:t_node=2:log=256:chunks=5:partitions=2";
+        config.keys = keys;
+        config.domain = domain;
+        config.program = *parse_program(program);
+        config.preemptions = 0;
+        config.random_runs = 60;
+        config.most = 20;
+        const ConcurrentReport report = run_concurrent(config);
+        EXPECT_EQ(report.failure, "") << "switches " << to_string(report.switches);
+        EXPECT_GT(report.executions, 500U);
+      }
+    }
   }
 }
 

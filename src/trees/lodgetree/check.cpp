@@ -145,6 +145,7 @@ Stats LodgeTree<Keys>::stats() const {
   std::uint64_t nodes = 0;
   std::uint64_t pairs = 0;
   std::uint64_t free = 0;
+  std::uint64_t separators = 0;  // bytes
   for_each_node([&](Node& node, const Owned*) {
     base::LockSet lock;
     // Pairs that are unsure are looked for in their leaves.
@@ -155,14 +156,21 @@ Stats LodgeTree<Keys>::stats() const {
     stats.keys += keys_in(node);
     pairs += node.buffered();
     free += options_.slots - node.leaves();
+    if constexpr (Keys::kRecords) {
+      for (unsigned i = 1; i < node.leaves(); ++i) {
+        const Separator* const separator = node.separator(i);
+        separators += separator == nullptr ? 0 : separator->bytes();
+      }
+    }
     lock.release(false);
   });
   const auto size = upper_.size();
   const auto log = log_.figures();
   stats.height = nodes == 1 ? 1 : size.height + 1;
   stats.inner_nodes = size.nodes + nodes;
-  stats.dram_bytes = size.bytes + nodes * Node::bytes_of(options_.slots) + space_.dram_bytes() +
-                     log.dram_bytes + overlay_.size() * options_.shape.bytes;
+  stats.dram_bytes = size.bytes + nodes * Node::bytes_of(options_.slots) + separators +
+                     space_.dram_bytes() + log.dram_bytes + sizeof *counts_ +
+                     overlay_.size() * options_.shape.bytes;
   stats.pool_bytes = kRootBytes + space_.bytes_owned();
   const auto value = [](const std::atomic<std::uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);

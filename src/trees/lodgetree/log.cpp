@@ -381,6 +381,10 @@ Log::Figures Log::figures() const {
   all.live -= std::min(all.live, unwritten);
   all.dram_bytes = all.chunks * (sizeof(Chunk) + records_ / 8) + count_ * sizeof(Partition) +
                    sizeof(*chunks_) + kMaxThreads * sizeof(void*);
+  for (std::size_t slot = 0; slot < kMaxThreads; ++slot) {
+    all.dram_bytes +=
+        deferred_[slot].load(std::memory_order_relaxed) == nullptr ? 0 : sizeof(Deferred);
+  }
   return all;
 }
 
