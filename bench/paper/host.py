@@ -1,5 +1,6 @@
 """What this machine has, asked of the system."""
 
+import contextlib
 import glob
 import os
 import re
@@ -8,6 +9,19 @@ import re
 def cores():
     """That this program may use."""
     return len(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def first_cores(count):
+    """This program and those that it starts on so many of its cores, which the block gets as taskset
+    writes them. A tree recovers with as many threads."""
+    mine = os.sched_getaffinity(0)
+    some = sorted(mine)[:count]
+    os.sched_setaffinity(0, some)
+    try:
+        yield ",".join(map(str, some))
+    finally:
+        os.sched_setaffinity(0, mine)
 
 
 def threads(most):

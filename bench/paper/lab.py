@@ -80,6 +80,7 @@ class Lab:
         self.scale = scale
         self.repeat = repeat
         self.directory = directory
+        self.before = ""  # each command that is remembered
         self.machine = None
         self.begin()
 
@@ -111,6 +112,7 @@ class Lab:
 
     def remember(self, program, arguments):
         command = " ".join([re.sub("^everleaf-(bench|crash|traffic)$", r"everleaf \1", program), *arguments])
+        command = self.before + command
         if command not in self.commands:
             self.commands.append(command)
 
@@ -214,10 +216,18 @@ class Lab:
         return self.json_of("everleaf-micro", *tiny, "--repeat", str(self.repeat),
                             shows_progress=True)
 
-    def recovery(self, *arguments):
+    def recovery(self, *arguments, cores=None):
         """Rows of `--recovery`; its rounds are crashes. Of its rounds the median counts for how quiet
         it was: an opening may take less than a slice of the processor's time."""
         self.rounds_run = self.repeat
+        if cores is not None:
+            self.needs_cores(cores)
+            with host.first_cores(cores) as some:
+                self.before = f"taskset -c {some} "
+                try:
+                    return self.recovery(*arguments)
+                finally:
+                    self.before = ""
         return self.quietest(
             lambda: self.bench(*arguments, "--recovery", "--repeat", str(self.repeat))["recovery"],
             lambda rows: min(statistics.median(one["cpu_share"] for one in row["opened"]) for row in rows))

@@ -54,6 +54,11 @@ Result<void> LodgeTree<Keys>::walk_leaf(Offset at, std::vector<Listed>& leaves) 
       return keys_.readable(word) &&
              space_.claim(Keys::record_of(word), Keys::record_bytes(keys_.key_of(word)));
     };
+    // All of them at once, not one after the other.
+    for (Word bits = here.used(); bits != 0; bits &= bits - 1) {
+      const auto slot = static_cast<std::size_t>(std::countr_zero(bits));
+      keys_.prefetch(pmem::load(&here.slot(slot)->key));
+    }
     if (!leaves.empty() && !claim(low)) return corrupt("an impossible bound of a leaf", at);
     for (Word bits = here.used(); bits != 0; bits &= bits - 1) {
       const auto slot = static_cast<std::size_t>(std::countr_zero(bits));
@@ -76,7 +81,10 @@ Result<void> LodgeTree<Keys>::walk(std::vector<Listed>& leaves) {
     }
     const Leaf here = leaf(c_.medium.at(at));
     at = here.next();
-    if (at != 0 && possible(at)) leaf(c_.medium.at(at)).prefetch_line();
+    if (at != 0 && possible(at)) {
+      const Leaf next = leaf(c_.medium.at(at));
+      Keys::kRecords ? next.prefetch() : next.prefetch_line();
+    }
     if (auto walked = walk_leaf(c_.medium.offset_of(here.base()), leaves); !walked) return walked;
   }
   return {};
@@ -131,31 +139,47 @@ Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, bool& torn) {
   }
   if (chunks.empty()) return corrupt("there is no log", root_block());
   log_.open(chunks);
-  Hashes hashes;
+  base::Mutex mutex;
+  Result<void> all;
+  const std::size_t least = std::max<std::size_t>(1, kRecordsOfThread / log_.records());
+  base::in_parallel(chunks.size(), least, [&](std::size_t chunk, std::size_t end) {
+    Seen seen;
+    Result<void> read;
+    for (; chunk != end && read; ++chunk) read = read_chunk(chunk, chunks[chunk], seen);
+    const base::MutexGuard guard(mutex);
+    if (!read) all = read;
+    torn = torn || seen.torn;
+    last_order_ = std::max(last_order_, seen.last_order);
+    if (found.empty()) return std::swap(found, seen.found);
+    found.insert(found.end(), seen.found.begin(), seen.found.end());
+  });
+  return all;
+}
+
+template <class Keys>
+Result<void> LodgeTree<Keys>::read_chunk(std::size_t chunk, Offset base, Seen& seen) const {
+  const auto* const first = c_.medium.template at<Record>(base);
   const std::size_t records = log_.records();
-  for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
-    const auto* const first = c_.medium.template at<Record>(chunks[chunk]);
-    for (std::size_t i = 0; i < records; ++i) {
-      i += base::first_where(&first[i].order, sizeof(Record) / sizeof(Word), records - i,
-                             first_order(kMaxSession) << 1, first_order(session_) << 1);
-      if (i == records) break;
-      const Record& record = first[i];
-      const Word order = pmem::load(&record.order);
-      if (order == 0) continue;
-      const Offset at = chunks[chunk] + i * sizeof(Record);
-      if (!is_whole(record, at, pmem::load(&record.key), hashes)) {
-        torn = true;
-        continue;
-      }
-      if (!within_bounds(pmem::load(&record.key), hashes)) {
-        return corrupt("overlapping keys in the log", at);
-      }
-      if (count_of(order >> 1) > kMaxCount) return corrupt("an impossible order", at);
-      last_order_ = std::max(last_order_, order >> 1);
-      found.push_back({log_.ref_of(chunk, i),
-                       {pmem::load(&record.key), pmem::load(&record.value), order >> 1, 0},
-                       (order & kRemoval) != 0});
+  for (std::size_t i = 0; i < records; ++i) {
+    i += base::first_where(&first[i].order, sizeof(Record) / sizeof(Word), records - i,
+                           first_order(kMaxSession) << 1, first_order(session_) << 1);
+    if (i == records) break;
+    const Record& record = first[i];
+    const Word order = pmem::load(&record.order);
+    if (order == 0) continue;
+    const Offset at = base + i * sizeof(Record);
+    if (!is_whole(record, at, pmem::load(&record.key), seen.hashes)) {
+      seen.torn = true;
+      continue;
     }
+    if (!within_bounds(pmem::load(&record.key), seen.hashes)) {
+      return corrupt("overlapping keys in the log", at);
+    }
+    if (count_of(order >> 1) > kMaxCount) return corrupt("an impossible order", at);
+    seen.last_order = std::max(seen.last_order, order >> 1);
+    seen.found.push_back({log_.ref_of(chunk, i),
+                          {pmem::load(&record.key), pmem::load(&record.value), order >> 1, 0},
+                          (order & kRemoval) != 0});
   }
   return {};
 }
@@ -177,16 +201,19 @@ void LodgeTree<Keys>::last_of_each_record(std::vector<Found>& found) {
 template <class Keys>
 void LodgeTree<Keys>::choose(std::vector<Listed>& leaves, std::vector<Found>& found) const {
   last_of_each_record(found);
-  for (Found& one : found) {
-    one.key = keys_.key_of(one.record.key);
-    const auto behind = std::upper_bound(
-        leaves.begin() + 1, leaves.end(), one.key,
-        [](const Key& probe, const Listed& listed) { return probe < Key(listed.low); });
-    one.leaf = static_cast<std::size_t>(behind - leaves.begin()) - 1;
-  }
-  std::erase_if(found, [&](const Found& one) {
-    return one.record.order <= leaf(leaves[one.leaf].base).stamp();
+  const std::size_t none = leaves.size();
+  base::in_parallel(found.size(), kRecordsOfThread, [&](std::size_t i, std::size_t end) {
+    for (; i != end; ++i) {
+      Found& one = found[i];
+      one.key = keys_.key_of(one.record.key);
+      const auto behind = std::upper_bound(
+          leaves.begin() + 1, leaves.end(), one.key,
+          [](const Key& probe, const Listed& listed) { return probe < Key(listed.low); });
+      one.leaf = static_cast<std::size_t>(behind - leaves.begin()) - 1;
+      if (one.record.order <= leaf(leaves[one.leaf].base).stamp()) one.leaf = none;
+    }
   });
+  std::erase_if(found, [none](const Found& one) { return one.leaf == none; });
   std::ranges::sort(found, [](const Found& a, const Found& b) {
     const auto order = a.key <=> b.key;
     return order != 0 ? order < 0 : a.record.order > b.record.order;

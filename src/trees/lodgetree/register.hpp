@@ -12,7 +12,8 @@ extern const Factory kFactory;  // register.cpp
 inline constexpr std::array<OptionInfo, 10> kOptions{
     {{"node", "512", "256, 512, 1024", "bytes of a leaf"},
      {"slots", "28", "6 to 63", "slots of a last-level node, for leaves and buffered pairs"},
-     {"buffer", "64", "1 to 64", "most buffered pairs of a node; 1: no buffer"},
+     {"buffer", "64", "1 to 64",
+      "most buffered pairs of a node; 1: the next one makes it go to its leaf"},
      {"t_node", "4", "1 to 64", "most leaves that a flush goes to"},
      {"t_split", "0", "2 to the slots of a leaf less 1; 0: less 2",
       "pairs in a leaf from which on it splits"},

@@ -4,7 +4,7 @@
 // stats() holds each node's latch for a moment (keys of 8 bytes: pairs may be unsure); a writer
 // holds the latch of one last-level node, and so of all its leaves; splits of nodes lock the inner
 // node above, too.
-// Invariants (B1 to B5 of node.hpp, L1 to L4 of log.hpp)
+// Invariants (B1 to B5 of node.hpp, L1 to L5 of log.hpp)
 //   I1. A leaf and the node above it change only under the node's latch, which is released after
 //       the fence that makes the operation durable.
 //   I2. Every log record of a leaf's range is at or below its stamp, live in the buffer above
@@ -346,6 +346,13 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     std::unordered_map<Offset, Known> known;
     std::uint64_t bytes = 0;  // of those that are counted
   };
+  struct Seen {  // in some chunks of the log
+    std::vector<Found> found;
+    Hashes hashes;
+    Word last_order = 0;
+    bool torn = false;
+  };
+  [[nodiscard]] Result<void> read_chunk(std::size_t chunk, Offset base, Seen& seen) const;
   [[nodiscard]] bool is_whole(const Record& record, Offset at, Word key, Hashes& hashes) const;
   [[nodiscard]] std::uint64_t named_hash(Word word, Hashes& hashes) const;
   [[nodiscard]] bool within_bounds(Word word, Hashes& hashes) const;
