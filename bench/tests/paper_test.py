@@ -110,7 +110,7 @@ class Claims(unittest.TestCase):
         self.assertEqual(holds("pb:fig8", {"rate": [1], "words": {"ascending": 1}}), [True, True])
         self.assertEqual(holds("bd:fig6", {"1ms": [1.05], "10s": [1.3]}), [True, False])
         self.assertEqual(holds("bd:fig7", {"2": [1.9, 1.6], "4": [3.5]}), [None, True])
-        self.assertEqual(holds("lo:fig14", [1.01]), [False])
+        self.assertEqual(holds("lo:fig14", {"gain": [1.01]}), [False])
         self.assertEqual(holds("lo:fig15", {"twice": [1], "later": [2]}), [True, False])
         self.assertEqual(holds("lo:fig17", {"find": [2], "update": [1.1]}), [True, False])
 
@@ -119,7 +119,7 @@ class Claims(unittest.TestCase):
         self.assertEqual(holds("bz:memory", [30]), [False])
         self.assertEqual(holds("bd:table3", {"dram": [1], "pool": [50]}), [True, False])
         self.assertEqual(holds("lo:slots", [10]), [False])
-        self.assertEqual(holds("lo:fig12", [40]), [False])
+        self.assertEqual(holds("lo:fig12", {"P99.999": [40]}), [False])
         enough = {"keys": [3.5, 3.6], "least": 1_000_000}
         for per_key, expected in (([1.2], True), ([0.5], False), ([2], False)):
             self.assertEqual(holds("lo:fig18", enough | {"per_key": per_key}), [expected])
@@ -167,8 +167,10 @@ class Claims(unittest.TestCase):
 
     def test_figures_without_a_rule(self):
         claims = book.load()
-        shown = dict(claims["lo:fig18"].show({"seconds": {"7 keys": [1.5]}}))
-        self.assertEqual(list(shown.values()), ["1.50 s"])
+        shown = dict(claims["lo:fig18"].show({"seconds": {"7 keys": [1.5]}, "alone": [1.25], "threads": 2}))
+        self.assertEqual(list(shown.values()), ["1.50 s", "1.25x"])
+        self.assertEqual(claims["lo:fig12"].show({"P99": [3], "P99.999": [40]}), [("P99 of insertions", "3.00 us")])
+        self.assertEqual(claims["lo:fig14"].show({"splits": {"adding": [4]}})[0][1], "4.00")
         self.assertEqual(claims["bd:recovery"].show({"keys": [5], "ms": [2]})[0][1], "2.00 ms")
         self.assertEqual(claims["pb:fig10"].show({"wbtree": {"x": [2]}}), [("x: PB+ over wB+", "2.00x")])
         self.assertEqual(claims["pb:fig7"].show({"rivals": {"x": [2]}}), [("x", "2.00x")])

@@ -294,9 +294,9 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   // --- unlink.cpp ---
   [[nodiscard]] bool absorb(const Leaf& left, const Leaf& right, Word sequence, unsigned slot);
   void unlink_empty(Node& node, unsigned slot);
-  [[nodiscard]] Attempt unlink_node(Key key);
-  [[nodiscard]] bool take_leaf(Node& left, Node& node);
-  [[nodiscard]] bool give_leaf(Node& node, Node& right);
+  [[nodiscard]] Attempt unlink_node(Key key, Owned& full);
+  [[nodiscard]] Attempt take_leaf(Node& left, Node& node);
+  [[nodiscard]] Attempt give_leaf(Node& node, Node& right);
   void unlink_lonely(Key key);
   [[nodiscard]] static bool is_lonely(const Node& node) {
     return node.leaves() == 1 && node.count(0) == 0 && node.buffered() == 0;

@@ -61,9 +61,10 @@ void LodgeTree<Keys>::unlink_empty(Node& node, unsigned slot) {
 
 // The node's only leaf is empty, and another node takes its range: the one before it, whose last
 // leaf absorbs this one; or, if the inner nodes give the range to the one behind, that one gets the
-// leaf, which absorbs its first.
+// leaf, which absorbs its first. Whoever absorbs gives its pairs up first, which may be to split a
+// leaf of a full node: `divide`, that node has the key `full`.
 template <class Keys>
-typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::unlink_node(Key key) {
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::unlink_node(Key key, Owned& full) {
   const alloc::Grace::Pin pin(grace_);
   if (!pin.ok()) return answer(Outcome::too_many_threads);
   Path path;
@@ -95,9 +96,15 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::unlink_node(Key key) {
     return locked || only_child ? answer(Outcome::done) : Attempt{Next::again};
   }
   const bool to_behind = Upper::removed_position(path) == 0;
-  if (!(to_behind ? give_leaf(node, *behind) : take_leaf(*before, node))) {
-    return answer(Outcome::done);
+  const Attempt taken = to_behind ? give_leaf(node, *behind) : take_leaf(*before, node);
+  if (taken.next == Next::again) return taken;
+  if (taken.next == Next::divide) {
+    const Node& other = to_behind ? *behind : *before;
+    const Leaf there = leaf(other.leaf(to_behind ? 0 : other.leaves() - 1));
+    full = Keys::own(keys_.key_of(there.low()));
+    return taken;
   }
+  if (taken.next != Next::done || taken.outcome != Outcome::done) return answer(Outcome::done);
   if (before != nullptr) before->right.store(behind, std::memory_order_release);
   node.dead.store(true, std::memory_order_release);
   upper_.remove_leaf(path);
@@ -110,33 +117,42 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::unlink_node(Key key) {
 
 // The last leaf of `left` absorbs the only one of `node`, which is empty.
 template <class Keys>
-bool LodgeTree<Keys>::take_leaf(Node& left, Node& node) {
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::take_leaf(Node& left, Node& node) {
   const unsigned slot = base::thread_slot();
   const Attempt flushed = flush_leaf(left, left.leaves() - 1, slot);
+  if (flushed.next != Next::done || flushed.outcome != Outcome::done) return flushed;
   const unsigned last = left.leaves() - 1;
-  if (flushed.next != Next::done || flushed.outcome != Outcome::done || left.pairs_of(last) != 0) {
-    return false;
-  }
+  if (left.pairs_of(last) != 0) return {Next::again};  // it was split
   left.sequence = std::max(left.sequence, node.sequence);
-  return absorb(leaf(left.leaf(last)), leaf(node.leaf(0)), left.sequence, slot);
+  const bool absorbed = absorb(leaf(left.leaf(last)), leaf(node.leaf(0)), left.sequence, slot);
+  return answer(absorbed ? Outcome::done : Outcome::io_error);
 }
 
 // The only leaf of `node`, which is empty, becomes the first one of `right`.
 template <class Keys>
-bool LodgeTree<Keys>::give_leaf(Node& node, Node& right) {
+typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::give_leaf(Node& node, Node& right) {
   const unsigned slot = base::thread_slot();
   const Attempt flushed = flush_leaf(right, 0, slot);
-  if (flushed.next != Next::done || flushed.outcome != Outcome::done) return false;
+  if (flushed.next != Next::done || flushed.outcome != Outcome::done) return flushed;
   right.sequence = std::max(right.sequence, node.sequence);
-  if (!absorb(leaf(node.leaf(0)), leaf(right.leaf(0)), right.sequence, slot)) return false;
+  if (!absorb(leaf(node.leaf(0)), leaf(right.leaf(0)), right.sequence, slot)) {
+    return answer(Outcome::io_error);
+  }
   right.enter(0, leaf(node.leaf(0)));
-  return true;
+  return answer(Outcome::done);
 }
 
 template <class Keys>
 void LodgeTree<Keys>::unlink_lonely(Key key) {
   try {
-    while (unlink_node(key).next == Next::again) {
+    Owned full{};
+    while (true) {
+      Attempt is = unlink_node(key, full);
+      if (is.next == Next::divide) {
+        is = divide(Key(full));
+        if (is.next == Next::done && is.outcome == Outcome::done) continue;
+      }
+      if (is.next != Next::again) return;
     }
   } catch (const std::bad_alloc&) {  // it stays
   }
