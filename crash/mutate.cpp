@@ -23,7 +23,9 @@ namespace {
 constexpr std::size_t kTries = 6;  // runs that look for a site, of each kind
 constexpr double kLookAround = 0.5;
 constexpr std::uint64_t kCrashesToLookAt = 30;
-constexpr std::uint64_t kDeep = 64;  // images of a crash, at last
+constexpr std::uint64_t kDeep = 64;     // images of a crash, at last
+constexpr std::size_t kKnownTries = 3;  // of each known program
+constexpr double kKnownSeconds = 2;
 
 // On the site's line or the two above it.
 std::string justification(const SiteId& site) {
@@ -66,7 +68,8 @@ Coverage cover(Config config) {
   config.most_nested = 2;
   config.deadline = Deadline::within(kLookAround);
   config.stride = 1 + workload.crash_points / kCrashesToLookAt;
-  if (is_known(config)) {  // what it is there for may be a single image of a single crash
+  if (config.ops ==
+      refilled_leaves()) {  // what it is there for may be a single image of a single crash
     config.nested = 1;
     config.most = 16;
     config.stride = 1;
@@ -200,15 +203,13 @@ std::string noticed(const std::vector<Config>& configs, const std::vector<Try>& 
 
 std::string by_known_programs(const std::vector<Config>& configs,
                               const std::vector<Coverage>& coverage, const SiteId& site) {
-  constexpr std::size_t kMost = 3;
-  constexpr double kSeconds = 2;
-  std::size_t tried = 0;
-  for (std::size_t i = 0; i < configs.size() && tried < kMost; ++i) {
+  std::array<std::size_t, 2> tried{};  // a program for each kind of keys
+  for (std::size_t i = 0; i < configs.size(); ++i) {
     const auto use = coverage[i].sites.find(site);
     if (use == coverage[i].sites.end() || use->second.workload == 0) continue;
     if (!is_known(configs[i])) continue;
-    ++tried;
-    const std::string text = noticed(configs[i], {i, Way::workload}, site, kDeep, kSeconds);
+    if (++tried[configs[i].keys == KeyType::bytes ? 1 : 0] > kKnownTries) continue;
+    const std::string text = noticed(configs[i], {i, Way::workload}, site, kDeep, kKnownSeconds);
     if (!text.empty()) return fmt::format("{}, a known program: {}", configs[i].spec, text);
   }
   return {};
@@ -283,7 +284,8 @@ std::vector<Mutant> hunt(std::vector<Mutant> mutants, const Noticed& noticed_by,
                  to_string(mutant.site).c_str(), mutant.by.substr(0, 160).c_str());
     return true;
   };
-  in_processes({mutants.size(), jobs, seconds_each * 2 + 5, look, ended});
+  in_processes(
+      {mutants.size(), jobs, seconds_each * 2 + 5 + 2 * kKnownTries * kKnownSeconds, look, ended});
   return mutants;
 }
 

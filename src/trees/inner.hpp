@@ -282,11 +282,13 @@ class Inner {
   void remove_child(Node& node, unsigned position) {
     const unsigned n = node.count.load(std::memory_order_relaxed);
     const unsigned gone = position == 0 ? 0 : position - 1;
-    if constexpr (Keys::kRecords) retire(wholes(node)[gone].load(std::memory_order_relaxed));
+    Separator* separator = nullptr;
+    if constexpr (Keys::kRecords) separator = wholes(node)[gone].load(std::memory_order_relaxed);
     for (unsigned i = gone; i + 1 < n; ++i) move(node, i + 1, node, i);
     for (unsigned i = position; i < n; ++i) set_child(node, i, child_at(node, i + 1));
     node.codes.erase(gone, n);
     node.count.store(n - 1, std::memory_order_release);
+    if (separator != nullptr) retire(separator);  // G2: nobody who comes later finds it
   }
 
   // Splits the lowest node of the path whose parent has room, or adds a root; false: start again.

@@ -121,8 +121,13 @@ template <class Keys>
 bool LodgeTree<Keys>::within_bounds(Word word, Hashes& hashes) const {
   const std::size_t bytes = Keys::record_bytes(keys_.key_of(word));
   if (bytes < kLongRecord) return true;
-  bool& counted = hashes.known[Keys::record_of(word)].counted;
-  if (!std::exchange(counted, true)) hashes.bytes += bytes;
+  std::size_t& counted = hashes.known[Keys::record_of(word)].bytes;
+  if (std::exchange(counted, bytes) == 0) hashes.bytes += bytes;
+  return is_within_bounds(hashes);
+}
+
+template <class Keys>
+bool LodgeTree<Keys>::is_within_bounds(const Hashes& hashes) const {
   return hashes.bytes <= kMostOverlaps * c_.medium.size();
 }
 
@@ -141,12 +146,18 @@ Result<void> LodgeTree<Keys>::read_log(std::vector<Found>& found, bool& torn) {
   log_.open(chunks);
   base::Mutex mutex;
   Result<void> all;
+  Hashes all_named;  // in all chunks
   const std::size_t least = std::max<std::size_t>(1, kRecordsOfThread / log_.records());
   base::in_parallel(chunks.size(), least, [&](std::size_t chunk, std::size_t end) {
     Seen seen;
     Result<void> read;
     for (; chunk != end && read; ++chunk) read = read_chunk(chunk, chunks[chunk], seen);
     const base::MutexGuard guard(mutex);
+    for (const auto& [at, known] : seen.hashes.known) {
+      if (known.bytes != 0 && all_named.known.try_emplace(at).second)
+        all_named.bytes += known.bytes;
+    }
+    if (!is_within_bounds(all_named)) read = corrupt("overlapping keys in the log", root_block());
     if (!read) all = read;
     torn = torn || seen.torn;
     last_order_ = std::max(last_order_, seen.last_order);

@@ -341,7 +341,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   struct Hashes {  // of long keys, by the offset of their records
     struct Known {
       std::uint64_t hash = 0;
-      bool counted = false;
+      std::size_t bytes = 0;  // if it is counted
     };
     std::unordered_map<Offset, Known> known;
     std::uint64_t bytes = 0;  // of those that are counted
@@ -356,6 +356,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] bool is_whole(const Record& record, Offset at, Word key, Hashes& hashes) const;
   [[nodiscard]] std::uint64_t named_hash(Word word, Hashes& hashes) const;
   [[nodiscard]] bool within_bounds(Word word, Hashes& hashes) const;
+  [[nodiscard]] bool is_within_bounds(const Hashes& hashes) const;
   static void last_of_each_record(std::vector<Found>& found);
   void choose(std::vector<Listed>& leaves, std::vector<Found>& found) const;
   [[nodiscard]] bool claim_keys(const std::vector<Listed>& leaves, std::vector<Found>& found);

@@ -53,8 +53,9 @@ void LodgeTree<Keys>::unlink_empty(Node& node, unsigned slot) {
     if (node.pairs_of(left) != 0 || node.pairs_of(left + 1) != 0) return;
     if (!absorb(leaf(node.leaf(left)), leaf(node.leaf(left + 1)), node.sequence, slot)) return;
     node.enter(left, leaf(node.leaf(left)));
-    if constexpr (Keys::kRecords) upper_.retire(node.separator(left + 1));
+    Separator* const gone = Keys::kRecords ? node.separator(left + 1) : nullptr;
     node.remove_leaf(left + 1);
+    if (gone != nullptr) upper_.retire(gone);  // G2: nobody who comes later finds it
     unlinked_.fetch_add(1, std::memory_order_relaxed);
   }
 }
