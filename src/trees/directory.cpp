@@ -73,7 +73,7 @@ Result<pmem::Offset> Directory::prepare(const IndexInfo& info, alloc::Redo& reco
     e.spec.fill(0);
     std::ranges::copy(info.name, e.name.begin());
     std::ranges::copy(info.spec, e.spec.begin());
-    e.root = 0;
+    medium_.store(&e.root, 0);  // who still reads a dropped table comes by, and learns so
     e.checksum = checksum_of(e);
     medium_.flush(&e, sizeof e);
     record.cover(medium_.offset_of(&e) + kSummedFrom, kSummedTo - kSummedFrom);
