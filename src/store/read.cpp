@@ -34,7 +34,11 @@ Outcome TableOf<K>::look(K key, Bytes& value) const {
   // After the pin: who drops the table waits for us, or we see that it is gone.
   if (dropped.load(std::memory_order_seq_cst)) return Outcome::dropped;
   const Lookup hit = tree_->find(key);
-  return hit ? read(*hit, key, value) : hit.outcome;
+  const Outcome outcome = hit ? read(*hit, key, value) : hit.outcome;
+  if (outcome == Outcome::done) return outcome;
+  // Its place in the directory may be another table's by now, and the tree that was read, too: no
+  // value of that one has our seed.
+  return dropped.load(std::memory_order_seq_cst) ? Outcome::dropped : outcome;
 }
 
 // In steps, so that the walk holds back no memory for long; in smaller ones at damage, up to it.
