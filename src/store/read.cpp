@@ -350,7 +350,9 @@ std::expected<std::string, Outcome> Table<K>::get(K key) const {
 template <class K>
 bool Table<K>::contains(K key) const {
   const alloc::Grace::Pin pin(state_->grace());
-  return pin.ok() && !table_->dropped.load(std::memory_order_seq_cst) && table_->tree().find(key);
+  const auto& dropped = table_->dropped;  // as look() does
+  return pin.ok() && !dropped.load(std::memory_order_seq_cst) && table_->tree().find(key) &&
+         !dropped.load(std::memory_order_seq_cst);
 }
 
 template <class K>
