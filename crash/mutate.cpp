@@ -68,8 +68,8 @@ Coverage cover(Config config) {
   config.most_nested = 2;
   config.deadline = Deadline::within(kLookAround);
   config.stride = 1 + workload.crash_points / kCrashesToLookAt;
-  if (config.ops ==
-      refilled_leaves()) {  // what it is there for may be a single image of a single crash
+  // What this one is there for may be a single image of a single crash.
+  if (config.ops == refilled_leaves()) {
     config.nested = 1;
     config.most = 16;
     config.stride = 1;
