@@ -34,11 +34,7 @@ Outcome TableOf<K>::look(K key, Bytes& value) const {
   // After the pin: who drops the table waits for us, or we see that it is gone.
   if (dropped.load(std::memory_order_seq_cst)) return Outcome::dropped;
   const Lookup hit = tree_->find(key);
-  const Outcome outcome = hit ? read(*hit, key, value) : hit.outcome;
-  if (outcome == Outcome::done) return outcome;
-  // Its place in the directory may be another table's by now, and the tree that was read, too: no
-  // value of that one has our seed.
-  return dropped.load(std::memory_order_seq_cst) ? Outcome::dropped : outcome;
+  return hit ? read(*hit, key, value) : hit.outcome;
 }
 
 // In steps, so that the walk holds back no memory for long; in smaller ones at damage, up to it.
@@ -350,9 +346,7 @@ std::expected<std::string, Outcome> Table<K>::get(K key) const {
 template <class K>
 bool Table<K>::contains(K key) const {
   const alloc::Grace::Pin pin(state_->grace());
-  const auto& dropped = table_->dropped;  // as look() does
-  return pin.ok() && !dropped.load(std::memory_order_seq_cst) && table_->tree().find(key) &&
-         !dropped.load(std::memory_order_seq_cst);
+  return pin.ok() && !table_->dropped.load(std::memory_order_seq_cst) && table_->tree().find(key);
 }
 
 template <class K>

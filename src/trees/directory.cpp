@@ -67,13 +67,13 @@ std::vector<Directory::Found> Directory::list(std::vector<std::string>* problems
 Result<pmem::Offset> Directory::prepare(const IndexInfo& info, alloc::Redo& record) {
   for (std::size_t i = 0; i < kMaxIndexes; ++i) {
     pmem::DirectoryEntry& e = *entry(i);
-    if (pmem::load(&e.state) != 0) continue;
+    if (pmem::load(&e.state) != 0 || (held_.load() >> i & 1) != 0) continue;
     e.key_type = static_cast<std::uint64_t>(info.key_type) | (info.table ? pmem::kTableBit : 0);
     e.name.fill(0);
     e.spec.fill(0);
     std::ranges::copy(info.name, e.name.begin());
     std::ranges::copy(info.spec, e.spec.begin());
-    medium_.store(&e.root, 0);  // who still reads a dropped table comes by, and learns so
+    e.root = 0;
     e.checksum = checksum_of(e);
     medium_.flush(&e, sizeof e);
     record.cover(medium_.offset_of(&e) + kSummedFrom, kSummedTo - kSummedFrom);

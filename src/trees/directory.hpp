@@ -5,8 +5,11 @@
 // wholly or not at all.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <everleaf/pool.hpp>
@@ -34,7 +37,33 @@ class Directory {
   // The entry is free with `record`; its blocks are the caller's.
   static void remove(const Found& found, alloc::Redo& record);
 
+  // A place that is free in the pool, or is about to be, and not given to anybody else before the
+  // end of this: who still reads what was there comes by its root word. The directory outlives it.
+  class Held {
+   public:
+    Held() = default;
+    Held(Directory& in, std::uint64_t bit) : in_(&in), bit_(bit) { in.held_.fetch_or(bit_); }
+    Held(Held&& other) noexcept : in_(std::exchange(other.in_, nullptr)), bit_(other.bit_) {}
+    Held& operator=(Held&& other) noexcept {
+      std::swap(in_, other.in_);
+      std::swap(bit_, other.bit_);
+      return *this;
+    }
+    ~Held() {
+      if (in_ != nullptr) in_->held_.fetch_and(~bit_);
+    }
+
+   private:
+    Directory* in_ = nullptr;
+    std::uint64_t bit_ = 0;
+  };
+  [[nodiscard]] Held hold(const Found& found) { return {*this, bit_of(found)}; }
+
  private:
+  [[nodiscard]] static std::uint64_t bit_of(const Found& found) {
+    return std::uint64_t{1} << (found.root_word - pmem::kDirectoryAt) /
+                                   sizeof(pmem::DirectoryEntry);
+  }
   [[nodiscard]] pmem::DirectoryEntry* entry(std::size_t i) const {
     return medium_.at<pmem::DirectoryEntry>(pmem::kDirectoryAt + i * sizeof(pmem::DirectoryEntry));
   }
@@ -42,6 +71,8 @@ class Directory {
   [[nodiscard]] static bool whole(const pmem::DirectoryEntry& e);
   [[nodiscard]] Found read(const pmem::DirectoryEntry& e) const;
   pmem::Medium& medium_;
+  std::atomic<std::uint64_t> held_{0};  // a bit for each place
+  static_assert(kMaxIndexes <= 64);
 };
 
 }  // namespace everleaf::tree

@@ -419,10 +419,11 @@ Outcome PoolState::drop(std::string_view name, alloc::Redo& record, Dropped& dro
   if (known == open_.end() || !stored || !*stored) return Outcome::corrupt;
   // L2: its nodes go
   if (!ground_.redo.settle_all()) return Outcome::io_error;
+  auto place = directory_.hold(**stored);
   tree::Directory::remove(**stored, record);
   const Outcome outcome = ground_.redo.commit(record);
   if (outcome != Outcome::done) return outcome;
-  dropped = {std::move(known->second.u64), std::move(known->second.bytes)};
+  dropped = {std::move(known->second.u64), std::move(known->second.bytes), std::move(place)};
   open_.erase(known);
   return Outcome::done;
 }

@@ -36,6 +36,7 @@ class PoolState {
   struct Dropped {
     std::unique_ptr<Tree<std::uint64_t>> u64;
     std::unique_ptr<Tree<Bytes>> bytes;
+    tree::Directory::Held place;  // its readers look there
   };
   [[nodiscard]] Result<std::vector<pmem::Offset>> blocks_of(std::string_view name);
   // In one redo record with what `record` has: the entry is free. done: `dropped` is filled.

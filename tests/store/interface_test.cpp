@@ -238,6 +238,30 @@ TEST_P(Interface, WaitsForWhatHasReturned) {
   }
 }
 
+// A reader of a dropped table comes by its root word in the directory: no other table gets that
+// place before the reader is gone. Tables are listed in the order of their places.
+TEST_P(Interface, ADroppedTablesPlaceIsNobodysWhileItIsRead) {
+  const auto order = [this] {
+    std::string names;
+    const auto all = store_.tables().value();
+    for (const IndexInfo& one : all) names += one.name;
+    return names;
+  };
+  auto table = store_.table("a").value();
+  ASSERT_EQ(table.put("k", "v"), Outcome::done);
+  ASSERT_TRUE(store_.table("b"));
+  {
+    const View view = table.get_view("k");
+    ASSERT_TRUE(store_.drop_table("a"));
+    ASSERT_TRUE(store_.table("c"));
+    EXPECT_EQ(order(), "bc");
+    EXPECT_EQ(*view, "v");
+  }
+  ASSERT_TRUE(store_.drop_table("c"));
+  ASSERT_TRUE(store_.table("d"));
+  EXPECT_EQ(order(), "db");
+}
+
 TEST_P(Interface, DropTable) {
   const auto before = store_.pool().info().block_bytes;
   std::uint64_t after_one = 0;
