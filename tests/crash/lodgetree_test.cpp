@@ -506,6 +506,38 @@ TEST(Lodgetree, RecordsOfOneKeyInTwoPartitions) {
   }
 }
 
+// P4, A18: one thread clears slots, and before that is durable another one uses them: for other
+// keys, for keys that were in other ones of them, and for keys that are removed and come back. With
+// leaves whose first slots lie in the word's line, and with others.
+TEST(Lodgetree, SlotsThatWereClearedAreUsedAgain) {
+  for (const char* const program :
+       {"buffer=2 4,6,8,10/r6,r4,i5=1/i4=2,i7=3",
+        "buffer=3 4,6,8,10,12,14/r4,u8=1,u6=1,i9=1/i4=2,i5=2,i7=3",
+        "buffer=3 4,6,8,10,12,14/r4,r6,r8,i9=1,r12/i4=2,r4,i8=2,i6=3,u10=1"}) {
+    const std::string text(program);
+    const std::size_t space = text.find(' ');
+    for (const char* const leaf : {"node=256:log=256", "node=512:log=512"}) {
+      for (const Domain domain : {Domain::memory, Domain::disk}) {
+        for (const KeyType keys : {KeyType::u64, KeyType::bytes}) {
+          ConcurrentConfig config;
+          config.spec = std::string("lodgetree:slots=8:t_node=2:chunks=5:partitions=2:") + leaf +
+                        ":" + text.substr(0, space);
+          config.keys = keys;
+          config.domain = domain;
+          config.program = *parse_program(text.substr(space + 1));
+          config.preemptions = 0;
+          config.random_runs = 40;
+          config.most = 100;
+          const ConcurrentReport report = run_concurrent(config);
+          EXPECT_EQ(report.failure, "")
+              << config.spec << " switches " << to_string(report.switches);
+          EXPECT_GT(report.executions, 500U);
+        }
+      }
+    }
+  }
+}
+
 // A10, F7: keys that one thread inserts and updates, another one removes, whose records are in the
 // other partition; either partition's chunks are full and written again first.
 TEST(Lodgetree, RemovalsInAnotherPartition) {

@@ -78,14 +78,19 @@ std::byte* LodgeTree<Keys>::new_overlay_leaf() {
   return overlay_.back()[0].bytes.data();
 }
 
+template <class Keys>
+std::byte* LodgeTree<Keys>::copy_of(const std::byte* base) {
+  std::byte* const copy = new_overlay_leaf();
+  std::memcpy(copy, base, options_.shape.bytes);
+  return copy;
+}
+
 // Recovery of a read-only pool changes copies.
 template <class Keys>
 void LodgeTree<Keys>::own_leaf(Node& node, unsigned i) {
   std::byte* const base = node.leaf(i);
   if (!c_.medium.contains(c_.medium.offset_of(base), 1)) return;
-  std::byte* const copy = new_overlay_leaf();
-  std::memcpy(copy, base, options_.shape.bytes);
-  node.enter(i, leaf(copy));
+  node.enter(i, leaf(copy_of(base)));
 }
 
 template <class Keys>
@@ -94,6 +99,11 @@ void LodgeTree<Keys>::store_slot(const Leaf& leaf, std::size_t slot, Word key, s
   Slot* const to = leaf.slot(slot);
   c_.medium.store(&to->key, key);
   c_.medium.store(&to->value, value);
+  store_print(leaf, slot, fingerprint);
+}
+
+template <class Keys>
+void LodgeTree<Keys>::store_print(const Leaf& leaf, std::size_t slot, std::uint8_t fingerprint) {
   Word* const prints = leaf.fingerprints() + slot / 8;
   const unsigned shift = static_cast<unsigned>(slot % 8) * 8;
   const base::Durable durable;  // whoever reads it needs it only if the word, later in its line, is
@@ -156,8 +166,6 @@ bool LodgeTree<Keys>::prepare_leaf(Node& node, unsigned i, std::uint64_t pairs, 
   const auto count = static_cast<std::size_t>(std::popcount(now & options_.shape.bits()));
   step.parts[step.count++] = {i, here.base(), now, count, true, set, clear != 0};
   step.pairs |= pairs;
-  // P4: a cleared slot is used again by the next flush; so is a key record that nobody names.
-  step.at_once = step.at_once || clear != 0 || step.freed_count != 0;
   return true;
 }
 
@@ -188,7 +196,7 @@ bool LodgeTree<Keys>::commit(Node& node, Step& step, unsigned slot) {
       if (part.stamped) c_.medium.store(&leaf(part.base).line()->stamp, node.sequence);
     }
   }
-  take_records(node, step, slot);
+  const bool keeps = take_records(node, step, slot);
   for (std::uint64_t bits = step.loners; bits != 0; bits &= bits - 1) {
     node.make_fresh(static_cast<unsigned>(std::countr_zero(bits)));
   }
@@ -210,21 +218,18 @@ bool LodgeTree<Keys>::commit(Node& node, Step& step, unsigned slot) {
   add(mine.flushes, 1);
   add(mine.flushed_leaves, step.count + (step.splits ? 1 : 0));
   add(mine.flushed_pairs, static_cast<unsigned>(std::popcount(step.pairs)));
-  if (!step.at_once) return true;
-  if (!fence(slot)) return false;  // P4, P5
-  if (!c_.read_only) {
-    log_.ready(slot);
-    // No living record names what is freed: nor one that another thread flushed (F5).
-    if (step.freed_count != 0 && !log_.settle()) return false;
-  }
-  for (unsigned i = 0; i < step.freed_count; ++i) (void)grace_.retire(step.freed[i]);
-  return true;
+  if (!step.at_once && keeps) return true;
+  if (!fence(slot)) return false;  // P5, or P4 with too many key records
+  if (c_.read_only) return true;
+  log_.ready(slot);
+  return keeps || release_keys(slot, {step.freed.data(), step.freed_count});
 }
 
-// The records of the pairs that go die with the next fence.
+// The records of the pairs that go die with the next fence, and key records that nobody needs are
+// kept until then; false: not these.
 template <class Keys>
-void LodgeTree<Keys>::take_records(Node& node, const Step& step, unsigned slot) {
-  if (c_.read_only) return;
+bool LodgeTree<Keys>::take_records(Node& node, const Step& step, unsigned slot) {
+  if (c_.read_only) return true;
   std::array<Ref, kMaxNodeSlots> refs;
   std::size_t count = 0;
   for (std::uint64_t bits = step.pairs; bits != 0; bits &= bits - 1) {
@@ -232,7 +237,36 @@ void LodgeTree<Keys>::take_records(Node& node, const Step& step, unsigned slot) 
   }
   std::array<std::byte*, kMaxNodeSlots> lines;
   for (unsigned i = 0; i < step.count; ++i) lines[i] = step.parts[i].base;
-  log_.defer(slot, {refs.data(), count}, {lines.data(), step.count});
+  return log_.defer(slot, {refs.data(), count}, {lines.data(), step.count},
+                    {step.freed.data(), step.freed_count});
+}
+
+// P4, F5: behind a fence of the slot. No living record names what is freed: nor one that another
+// thread flushed.
+template <class Keys>
+bool LodgeTree<Keys>::release_keys(unsigned slot, std::span<const Offset> more) {
+  Log::Kept kept;
+  const std::size_t count = log_.take_keys(slot, kept);
+  if (!log_.settle()) return false;
+  for (const Offset key : std::span(kept).first(count)) (void)grace_.retire(key);
+  for (const Offset key : more) (void)grace_.retire(key);
+  return true;
+}
+
+// Those of all slots, whose threads may sleep or be gone. False: a fence failed.
+template <class Keys>
+bool LodgeTree<Keys>::release_all_keys() {
+  const alloc::Grace::Pin pin(grace_);
+  if (!pin.ok()) return true;
+  const unsigned limit = base::slot_limit();
+  for (unsigned slot = 0; Keys::kRecords && slot < limit; ++slot) {
+    Log::Kept kept;
+    std::size_t count = 0;
+    if (!log_.take_keys_of(slot, kept, count)) return false;
+    if (count != 0 && !log_.settle()) return false;
+    for (const Offset key : std::span(kept).first(count)) (void)grace_.retire(key);
+  }
+  return true;
 }
 
 template <class Keys>

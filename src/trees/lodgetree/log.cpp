@@ -290,7 +290,8 @@ Log::Deferred& Log::deferred(unsigned slot) {
   return *place.load(std::memory_order_relaxed);
 }
 
-void Log::defer(unsigned slot, std::span<const Ref> refs, std::span<std::byte* const> lines) {
+bool Log::defer(unsigned slot, std::span<const Ref> refs, std::span<std::byte* const> lines,
+                std::span<const Offset> keys) {
   Deferred& mine = deferred(slot);
   for (const Ref ref : refs) {  // they have been written long ago
     if (ref == 0) continue;
@@ -303,6 +304,34 @@ void Log::defer(unsigned slot, std::span<const Ref> refs, std::span<std::byte* c
   mine.refs_count = refs.size();
   mine.lines_count = lines.size();
   mine.waits.store(true, std::memory_order_release);
+  if (mine.keys_count + keys.size() > kMostKeys) return false;
+  std::ranges::copy(keys, mine.keys.begin() + static_cast<std::ptrdiff_t>(mine.keys_count));
+  mine.keys_count += keys.size();
+  return true;
+}
+
+std::size_t Log::take_keys(Deferred& of, Kept& keys) {
+  std::copy_n(of.keys.begin(), of.keys_count, keys.begin());
+  return std::exchange(of.keys_count, 0);
+}
+
+std::size_t Log::take_keys(unsigned slot, Kept& keys) {
+  Deferred& mine = deferred(slot);
+  const OwnerLock::Owner guard(mine.lock);
+  return take_keys(mine, keys);
+}
+
+bool Log::take_keys_of(unsigned slot, Kept& keys, std::size_t& count) {
+  count = 0;
+  Deferred* const one = deferred_[slot].load(std::memory_order_acquire);
+  if (one == nullptr) return true;
+  const OwnerLock::Other guard(one->lock);
+  if (one->waits.load(std::memory_order_acquire) && !fence(*one, pmem::Site::current())) {
+    return false;
+  }
+  reap(*one);
+  count = take_keys(*one, keys);
+  return true;
 }
 
 bool Log::fence(unsigned slot, pmem::Site site) {

@@ -123,9 +123,18 @@ class Log {
   // The order is 0 from when its place is taken until it is written.
   [[nodiscard]] Record* record(Ref ref) const;
 
-  // Flushed records, dead after this slot's next fence(), which writes these lines back (L4).
+  // Flushed records, dead after this slot's next fence(), which writes these lines back (L4); and
+  // key records that nobody needs then, to be taken by take_keys(). False: these have no room.
   static constexpr std::size_t kMostDeferred = 64;
-  void defer(unsigned slot, std::span<const Ref> refs, std::span<std::byte* const> lines);
+  static constexpr std::size_t kMostKeys = 128;
+  [[nodiscard]] bool defer(unsigned slot, std::span<const Ref> refs,
+                           std::span<std::byte* const> lines, std::span<const Offset> keys);
+  using Kept = std::array<Offset, kMostKeys>;
+  // Of this slot's thread, right behind a fence(): how many there are. No living record names them
+  // after a settle().
+  [[nodiscard]] std::size_t take_keys(unsigned slot, Kept& keys);
+  // Of any slot, with a fence for it if it waits for one. False: that failed.
+  [[nodiscard]] bool take_keys_of(unsigned slot, Kept& keys, std::size_t& count);
   // A fence of the operation, and what it settles.
   [[nodiscard]] bool fence(unsigned slot, pmem::Site site = pmem::Site::current());
   // What waits for fences of slots, whose threads may sleep or be gone.
@@ -161,12 +170,15 @@ class Log {
     std::size_t refs_count = 0;
     std::size_t lines_count = 0;
     std::size_t ripe_count = 0;
+    std::size_t keys_count = 0;
     std::array<Ref, kMostDeferred> refs;
     std::array<std::byte*, kMostDeferred> lines;
     std::array<Ref, kMostDeferred> ripe_refs;
+    Kept keys;  // ripe unless something waits
   };
   [[nodiscard]] bool fence(Deferred& of, pmem::Site site);
   void reap(Deferred& of);
+  [[nodiscard]] static std::size_t take_keys(Deferred& of, Kept& keys);
   [[nodiscard]] Partition& partition(unsigned slot) { return partitions_[slot % count_]; }
   [[nodiscard]] Ref begin(unsigned slot, Partition*& of);
   [[nodiscard]] Ref begin_in(Partition& to, bool& none);

@@ -1,6 +1,7 @@
 // Opening: nodes from the leaf list, then the log (P11, A11 to A13), and the flush of a close
 // (P12).
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <new>
 #include <utility>
@@ -30,6 +31,17 @@ constexpr std::uint64_t kMostOverlaps = 4;
 
 }  // namespace
 
+// Whether a slot in use before this one has its word.
+template <class Keys>
+bool LodgeTree<Keys>::has_word(const Leaf& here, std::size_t slot) {
+  const Word word = pmem::load(&here.slot(slot)->key);
+  for (Word bits = here.used() & ((Word{1} << slot) - 1); bits != 0; bits &= bits - 1) {
+    const auto other = static_cast<std::size_t>(std::countr_zero(bits));
+    if (pmem::load(&here.slot(other)->key) == word) return true;
+  }
+  return false;
+}
+
 // One leaf, whose blocks become ours.
 template <class Keys>
 Result<void> LodgeTree<Keys>::walk_leaf(Offset at, std::vector<Listed>& leaves) {
@@ -40,6 +52,7 @@ Result<void> LodgeTree<Keys>::walk_leaf(Offset at, std::vector<Listed>& leaves) 
   if (session_of(here.stamp()) > session_) return corrupt("a stamp of a later session", at);
   if (count_of(here.stamp()) > kMaxCount) return corrupt("an impossible stamp", at);
   last_order_ = std::max(last_order_, here.stamp());
+  bool twice = false;
   const Word low = here.low();
   Owned bound{};
   if (!leaves.empty()) {
@@ -62,12 +75,12 @@ Result<void> LodgeTree<Keys>::walk_leaf(Offset at, std::vector<Listed>& leaves) 
     if (!leaves.empty() && !claim(low)) return corrupt("an impossible bound of a leaf", at);
     for (Word bits = here.used(); bits != 0; bits &= bits - 1) {
       const auto slot = static_cast<std::size_t>(std::countr_zero(bits));
-      if (!claim(pmem::load(&here.slot(slot)->key))) {
-        return corrupt("an impossible key in a leaf", at);
-      }
+      if (claim(pmem::load(&here.slot(slot)->key))) continue;
+      if (!has_word(here, slot)) return corrupt("an impossible key in a leaf", at);
+      twice = true;
     }
   }
-  leaves.push_back({here.base(), std::move(bound)});
+  leaves.push_back({here.base(), std::move(bound), 0, nullptr, false, twice});
   return {};
 }
 
@@ -225,6 +238,9 @@ void LodgeTree<Keys>::choose(std::vector<Listed>& leaves, std::vector<Found>& fo
     }
   });
   std::erase_if(found, [none](const Found& one) { return one.leaf == none; });
+  for (const Found& one : found) {  // A18: before newer records of their keys are preferred
+    leaves[one.leaf].reused = leaves[one.leaf].reused || one.removal;
+  }
   std::ranges::sort(found, [](const Found& a, const Found& b) {
     const auto order = a.key <=> b.key;
     return order != 0 ? order < 0 : a.record.order > b.record.order;
@@ -233,22 +249,85 @@ void LodgeTree<Keys>::choose(std::vector<Listed>& leaves, std::vector<Found>& fo
   found.erase(same.begin(), same.end());
 }
 
-// B5: a key that the leaf has is named by its record there; any other record is the pair's own. So
-// is that of a removal whose key is gone: older records of the key may still be above the stamp.
+// A18: slots that a flush cleared are used again before that is durable. So a slot that the word on
+// the medium names may have another key by now, whole or not, and another slot may have that key,
+// too; each of them has a record in the log, from which replay stores what is true of it. For that
+// it has to find them. False: damaged, or a fence failed.
 template <class Keys>
-bool LodgeTree<Keys>::claim_keys(const std::vector<Listed>& leaves, std::vector<Found>& found) {
+bool LodgeTree<Keys>::mend(std::vector<Listed>& leaves, Spare& spare) {
+  std::atomic<bool> all{true};
+  base::Mutex mutex;
+  // Copies of a read-only pool are in one list.
+  const std::size_t least = c_.read_only ? leaves.size() : kRecordsOfThread;
+  base::in_parallel(leaves.size(), least, [&](std::size_t i, std::size_t end) {
+    Spare mine;
+    bool mended = false;
+    for (; i != end; ++i) {
+      Listed& one = leaves[i];
+      if (one.twice && !one.reused) all = false;
+      if (!one.reused) continue;
+      if (c_.read_only) one.base = copy_of(one.base);
+      if (mend_leaf(leaf(one.base), mine)) mended = true;
+    }
+    if (mended && !c_.read_only && !c_.medium.fence()) all = false;  // P11
+    const base::MutexGuard guard(mutex);
+    spare.insert(spare.end(), mine.begin(), mine.end());
+  });
+  return all;
+}
+
+// Each slot gets the fingerprint of its key, and of slots with the same key one stays. Whether
+// anything had to be stored.
+template <class Keys>
+bool LodgeTree<Keys>::mend_leaf(const Leaf& here, Spare& spare) {
+  const Word used = here.used();
+  bool stored = false;
+  for (Word bits = used; bits != 0; bits &= bits - 1) {
+    const auto slot = static_cast<std::size_t>(std::countr_zero(bits));
+    const auto print = Keys::fingerprint_of(keys_.key_of(pmem::load(&here.slot(slot)->key)));
+    if (here.fingerprint(slot) == print) continue;
+    store_print(here, slot, print);
+    stored = true;
+  }
+  Word dropped = 0;
+  for (Word bits = used; bits != 0; bits &= bits - 1) {
+    const auto slot = static_cast<std::size_t>(std::countr_zero(bits));
+    const Word word = pmem::load(&here.slot(slot)->key);
+    Word same = here.match(here.fingerprint(slot)) & bits & ~dropped;
+    if ((same >> slot & 1) == 0) continue;
+    for (same &= same - 1; same != 0; same &= same - 1) {
+      const auto other = static_cast<std::size_t>(std::countr_zero(same));
+      const Word its = pmem::load(&here.slot(other)->key);
+      if (keys_.key_of(its) != keys_.key_of(word)) continue;
+      dropped |= Word{1} << other;
+      if constexpr (Keys::kRecords) {
+        if (its != word) spare.push_back(Keys::record_of(its));
+      }
+    }
+  }
+  if (dropped != 0) c_.medium.store(&here.line()->w, here.w() & ~dropped);
+  if (!stored && dropped == 0) return false;
+  flush(here.base(), options_.shape.slots_at);  // P11
+  return true;
+}
+
+// B5: a key that the leaf has is named by its record there, and the pair's own is spare, but named
+// by the log still; any other record is the pair's own. So is that of a removal whose key is gone:
+// older records of the key may still be above the stamp.
+template <class Keys>
+bool LodgeTree<Keys>::claim_keys(const std::vector<Listed>& leaves, std::vector<Found>& found,
+                                 Spare& spare) {
   for (Found& one : found) {
     const Leaf here = leaf(leaves[one.leaf].base);
     const std::size_t slot = search(here, probe_of(one.record.key));
-    if (slot != kNoSlot) {
-      one.record.key = pmem::load(&here.slot(slot)->key);
-      continue;
-    }
+    const Word word = std::exchange(
+        one.record.key, slot == kNoSlot ? one.record.key : pmem::load(&here.slot(slot)->key));
     if constexpr (Keys::kRecords) {
-      const Word word = one.record.key;
-      if (!space_.claim(Keys::record_of(word), Keys::record_bytes(keys_.key_of(word)))) {
-        return false;
-      }
+      if (word == one.record.key && slot != kNoSlot) continue;
+      const bool claimed =
+          space_.claim(Keys::record_of(word), Keys::record_bytes(keys_.key_of(word)));
+      if (slot == kNoSlot && !claimed) return false;
+      if (slot != kNoSlot && claimed) spare.push_back(Keys::record_of(word));
     }
   }
   return true;
@@ -458,7 +537,8 @@ Outcome LodgeTree<Keys>::begin_session() {
 }
 
 template <class Keys>
-Result<void> LodgeTree<Keys>::end_recovery(const std::vector<Share>& shares, bool logged) {
+Result<void> LodgeTree<Keys>::end_recovery(const std::vector<Share>& shares, bool logged,
+                                           const Spare& spare) {
   bool flushed = true;
   for (const Share& share : shares) {
     if (share.outcome == Outcome::io_error) return failed();
@@ -470,7 +550,11 @@ Result<void> LodgeTree<Keys>::end_recovery(const std::vector<Share>& shares, boo
     flushed = flushed && share.flushed;
   }
   if (!logged) return {};
-  if (flushed) return begin_session() == Outcome::io_error ? failed() : Result<void>{};
+  if (flushed) {
+    if (begin_session() == Outcome::io_error) return failed();
+    for (const Offset key : spare) space_.free(key);  // no record of this session names one
+    return {};
+  }
   // Without space for the flush the session goes on.
   if (!wipe_dead(log_.figures().chunks)) return failed();
   begun_ = true;
@@ -509,7 +593,11 @@ Result<void> LodgeTree<Keys>::rebuild() {
   if (auto read = read_log(found, torn); !read) return read;
   const bool logged = !found.empty() || torn;
   choose(leaves, found);
-  if (!claim_keys(leaves, found)) {
+  Spare spare;
+  if (!mend(leaves, spare)) {
+    return c_.medium.failed() ? failed() : corrupt("a key twice in a leaf", block);
+  }
+  if (!claim_keys(leaves, found, spare)) {
     return corrupt("an impossible key in the log", block);
   }
   std::ranges::sort(found, {}, [](const Found& one) { return one.record.order; });
@@ -523,7 +611,7 @@ Result<void> LodgeTree<Keys>::rebuild() {
   auto shares = make_shares(leaves, found);
   shares_ = shares.size();
   recover(shares);
-  if (auto ended = end_recovery(shares, logged && !c_.read_only); !ended) return ended;
+  if (auto ended = end_recovery(shares, logged && !c_.read_only, spare); !ended) return ended;
   if (c_.medium.failed()) return failed();
   const Word first = std::max(first_order(session_ + (begun_ ? 0 : 1)), last_order_ + 1);
   for_each_node([first](Node& node, const Owned*) { node.sequence = first; });

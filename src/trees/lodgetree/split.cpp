@@ -103,7 +103,7 @@ void LodgeTree<Keys>::prepare_clear(Node& node, unsigned i, const Merged& all, S
   const Word now = here.w() & ~all.removed;
   const auto count = static_cast<std::size_t>(std::popcount(now & options_.shape.bits()));
   step.parts[step.count++] = {i, here.base(), now, count, false, 0, true};
-  step.at_once = true;
+  step.at_once = true;  // a pair that stays may be superseded: no removal would tell recovery
   for (std::uint64_t bits = node.pairs_of(i); bits != 0; bits &= bits - 1) {
     const auto pair = static_cast<unsigned>(std::countr_zero(bits));
     if (node.is_removal(pair)) step.loners |= std::uint64_t{1} << pair;

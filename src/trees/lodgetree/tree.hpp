@@ -210,11 +210,11 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     explicit Step(epoch::Space& space) : right(space), low(space) {}
     std::array<Part, kMaxNodeSlots> parts;
     unsigned count = 0;
-    std::uint64_t pairs = 0;   // leave the buffer
-    std::uint64_t loners = 0;  // become fresh: their keys leave the leaf, they stay
-    bool at_once = false;      // needs a fence of its own behind the commit
-    bool room = false;         // there is room in the buffer afterwards
-    std::array<Offset, 2 * kMaxNodeSlots> freed;
+    std::uint64_t pairs = 0;                  // leave the buffer
+    std::uint64_t loners = 0;                 // become fresh: their keys leave the leaf, they stay
+    bool at_once = false;                     // needs a fence of its own behind the commit (P5)
+    bool room = false;                        // there is room in the buffer afterwards
+    std::array<Offset, kMaxNodeSlots> freed;  // key records, one of a pair at most
     unsigned freed_count = 0;
     // Of a split:
     bool splits = false;
@@ -230,10 +230,12 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Attempt prepare(Node& node, Step& step);
   [[nodiscard]] Attempt prepare(Node& node, Plan plan, Step& step);
   [[nodiscard]] std::byte* new_overlay_leaf();
+  [[nodiscard]] std::byte* copy_of(const std::byte* base);
   void own_leaf(Node& node, unsigned i);
   [[nodiscard]] bool prepare_leaf(Node& node, unsigned i, std::uint64_t pairs, Step& step);
   void store_slot(const Leaf& leaf, std::size_t slot, Word key, std::uint64_t value,
                   std::uint8_t fingerprint);
+  void store_print(const Leaf& leaf, std::size_t slot, std::uint8_t fingerprint);
   void flush_slots(const Leaf& leaf, Word slots) const;
   void flush_prints(const Leaf& leaf);
   [[nodiscard]] bool commit(Node& node, Step& step, unsigned slot);
@@ -243,7 +245,9 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     }
     return false;
   }
-  void take_records(Node& node, const Step& step, unsigned slot);
+  [[nodiscard]] bool take_records(Node& node, const Step& step, unsigned slot);
+  [[nodiscard]] bool release_keys(unsigned slot, std::span<const Offset> more);
+  [[nodiscard]] bool release_all_keys();
   void free_record(Step& step, Word key) const;
   [[nodiscard]] Probe probe_of(Word key) const { return Keys::probe(keys_.key_of(key)); }
   // One step with a fence of its own.
@@ -325,6 +329,8 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     Owned low;
     unsigned pairs = 0;  // that the log has for it
     Node* node = nullptr;
+    bool reused = false;  // slots that it has may have been cleared and used again
+    bool twice = false;   // two of them have the same word
   };
   struct Share {  // of recovery
     std::vector<Found> found;
@@ -334,6 +340,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     bool flushed = false;
   };
   [[nodiscard]] Result<void> walk(std::vector<Listed>& leaves);
+  [[nodiscard]] static bool has_word(const Leaf& here, std::size_t slot);
   [[nodiscard]] Result<void> walk_leaf(Offset at, std::vector<Listed>& leaves);
   [[nodiscard]] Result<void> read_log(std::vector<Found>& found, bool& torn);
   [[nodiscard]] bool wipe_dead(std::size_t chunks);
@@ -359,7 +366,11 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] bool is_within_bounds(const Hashes& hashes) const;
   static void last_of_each_record(std::vector<Found>& found);
   void choose(std::vector<Listed>& leaves, std::vector<Found>& found) const;
-  [[nodiscard]] bool claim_keys(const std::vector<Listed>& leaves, std::vector<Found>& found);
+  using Spare = std::vector<Offset>;  // key records that nobody needs when the session has ended
+  [[nodiscard]] bool mend(std::vector<Listed>& leaves, Spare& spare);
+  [[nodiscard]] bool mend_leaf(const Leaf& here, Spare& spare);
+  [[nodiscard]] bool claim_keys(const std::vector<Listed>& leaves, std::vector<Found>& found,
+                                Spare& spare);
   void build(std::vector<Listed>& leaves);
   [[nodiscard]] Outcome replay(const std::vector<Found>& found);
   [[nodiscard]] Attempt replay(const Found& found, bool full);
@@ -369,7 +380,8 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   void recover(Share& share);
   void recover(std::vector<Share>& shares);
   [[nodiscard]] Result<void> rebuild();
-  [[nodiscard]] Result<void> end_recovery(const std::vector<Share>& shares, bool logged);
+  [[nodiscard]] Result<void> end_recovery(const std::vector<Share>& shares, bool logged,
+                                          const Spare& spare);
 
   // --- scan.cpp ---
   struct Batch;

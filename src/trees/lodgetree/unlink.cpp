@@ -12,6 +12,11 @@ namespace everleaf::tree::lodgetree {
 template <class Keys>
 bool LodgeTree<Keys>::absorb(const Leaf& left, const Leaf& right, Word sequence, unsigned slot) {
   const Word w = left.w();
+  if (right.used() != 0) {
+    // Recovery finds no keys of another range in slots that the word on the medium names still.
+    flush(left.line(), sizeof(LeafLine));  // P10
+    if (!fence(slot)) return false;        // P10
+  }
   Word set = 0;
   for (Word bits = right.used(); bits != 0; bits &= bits - 1) {
     const auto from = static_cast<std::size_t>(std::countr_zero(bits));

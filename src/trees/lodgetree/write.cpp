@@ -54,6 +54,7 @@ Outcome LodgeTree<Keys>::more_space(std::size_t bytes, bool& tried) {
   const Outcome grown = space_.grow(bytes);  // P7, A8
   if (grown != Outcome::out_of_space || tried) return grown;
   tried = true;
+  if (!release_all_keys()) return Outcome::io_error;
   grace_.collect_all();
   return Outcome::done;
 }
