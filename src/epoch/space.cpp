@@ -57,7 +57,54 @@ Space::Space(pmem::Medium& medium, alloc::Heap& heap, alloc::RedoLog& redo, Offs
       redo_(redo),
       table_(table),
       entries_(entries),
-      partial_(kClassCount) {}
+      partial_(kClassCount),
+      magazines_(std::make_unique<std::array<std::atomic<Magazine*>, kMaxThreads>>()) {}
+
+Space::~Space() {
+  for (const auto& one : *magazines_) delete one.load(std::memory_order_relaxed);
+}
+
+// Of this thread; nullptr: it has none.
+Space::Magazine* Space::magazine() noexcept {
+  const unsigned slot = base::thread_slot();
+  if (slot == base::kNoSlot) return nullptr;
+  std::atomic<Magazine*>& place = (*magazines_)[slot];
+  if (place.load(std::memory_order_acquire) == nullptr) {
+    place.store(new (std::nothrow) Magazine, std::memory_order_release);  // its thread alone
+  }
+  return place.load(std::memory_order_relaxed);
+}
+
+// Under its lock.
+template <class F>
+void Space::for_each_magazine(F&& visit) const {
+  const unsigned limit = base::slot_limit();
+  for (unsigned slot = 0; slot < limit; ++slot) {
+    Magazine* const one = (*magazines_)[slot].load(std::memory_order_acquire);
+    if (one == nullptr) continue;
+    const base::MutexGuard guard(one->mutex);
+    visit(*one);
+  }
+}
+
+// Whether there was anything in them.
+bool Space::empty_magazines() noexcept {
+  bool any = false;
+  for_each_magazine([this, &any](Magazine& one) {
+    any = any || one.freed_count != 0;
+    free_all(one);
+    const base::MutexGuard guard(mutex_);
+    for (std::size_t size_class = 0; size_class < kMagazineClasses; ++size_class) {
+      Some& some = one.of[size_class];
+      for (; some.blocks != 0; some.blocks &= some.blocks - 1) {
+        const auto i = static_cast<std::size_t>(std::countr_zero(some.blocks));
+        free_locked(some.first + i * kClasses[size_class]);
+        any = true;
+      }
+    }
+  });
+  return any;
+}
 
 std::vector<Space::Run> Space::runs() const {
   const base::MutexGuard guard(mutex_);
@@ -91,6 +138,10 @@ void Space::queue(std::size_t chunk) {
 }
 
 Outcome Space::open() {
+  for_each_magazine([](Magazine& one) {
+    one.of.fill({});
+    one.freed_count = 0;
+  });
   const base::MutexGuard guard(mutex_);
   runs_.clear();
   chunks_.clear();
@@ -232,7 +283,8 @@ bool Space::block_in_use(const Chunk& c, std::size_t offset) {
 }
 
 // Offsets of chunks have their low eight bits for the class: they are multiples of kBlockAlign.
-std::vector<pmem::Word> Space::save(std::vector<Offset> known) const {
+std::vector<pmem::Word> Space::save(std::vector<Offset> known) {
+  (void)empty_magazines();
   const base::MutexGuard guard(mutex_);
   std::ranges::sort(known);
   auto next = known.begin();
@@ -324,13 +376,41 @@ Offset Space::first_free(const Chunk& c) const {
 }
 
 Offset Space::reserve(std::size_t bytes, Offset* next) {
-  const base::MutexGuard guard(mutex_);
+  const Offset at = reserve_once(bytes, next);
+  return at == 0 && empty_magazines() ? reserve_once(bytes, next) : at;
+}
+
+Offset Space::reserve_once(std::size_t bytes, Offset* next) {
   if (next != nullptr) *next = 0;
   const std::size_t size_class = class_of(bytes);
+  if (Magazine* const mine = size_class < kMagazineClasses ? magazine() : nullptr) {
+    const base::MutexGuard magazine_guard(mine->mutex);
+    Some& some = mine->of[size_class];
+    if (some.blocks == 0) {
+      const base::MutexGuard guard(mutex_);
+      const std::size_t chunk = find_chunk(size_class);
+      if (chunk == kNone) return 0;
+      some = take(chunk, base::kMagazineBlocks);
+    }
+    const auto i = static_cast<std::size_t>(std::countr_zero(some.blocks));
+    some.blocks &= some.blocks - 1;
+    return some.first + i * kClasses[size_class];
+  }
+  const base::MutexGuard guard(mutex_);
   if (size_class == kNone) {
     const std::size_t chunk = take_chunks(chunks_for(bytes));
     return chunk == kNone ? 0 : chunks_[chunk].at;
   }
+  const std::size_t chunk = find_chunk(size_class);
+  if (chunk == kNone) return 0;
+  const Some one = take(chunk, 1);
+  const auto& partial = partial_[size_class];
+  if (next != nullptr && !partial.empty()) *next = first_free(chunks_[partial.back()]);
+  return one.first + static_cast<std::size_t>(std::countr_zero(one.blocks)) * kClasses[size_class];
+}
+
+// One that has a free block of the class, the last one of its list; kNone: there is none.
+std::size_t Space::find_chunk(std::size_t size_class) {
   auto& partial = partial_[size_class];
   // Claims may have filled them.
   while (!partial.empty() && chunks_[partial.back()].used == blocks_of_class(size_class)) {
@@ -340,7 +420,7 @@ Offset Space::reserve(std::size_t bytes, Offset* next) {
   if (partial.empty()) {
     std::uint32_t chunk = 0;
     do {
-      if (free_chunks_.empty()) return 0;
+      if (free_chunks_.empty()) return kNone;
       chunk = free_chunks_.back();
       free_chunks_.pop_back();
       chunks_[chunk].queued = false;
@@ -348,18 +428,28 @@ Offset Space::reserve(std::size_t bytes, Offset* next) {
     format(chunk, static_cast<std::uint8_t>(size_class));
     list(chunk);
   }
-  const std::uint32_t chunk = partial.back();
+  return partial.back();
+}
+
+// Free blocks of its first word that has any; find_chunk() found it.
+Space::Some Space::take(std::size_t chunk, std::size_t most) {
   Chunk& c = chunks_[chunk];
-  const Offset at = first_free(c);
-  const std::size_t block = (at - c.at) / kClasses[size_class];
-  c.bits[block / 64] |= std::uint64_t{1} << block % 64;
-  ++in_use_;
-  if (++c.used == blocks_of_class(size_class)) {
-    partial.pop_back();
+  std::size_t word = 0;
+  while (c.bits[word] == ~std::uint64_t{0}) ++word;
+  std::uint64_t left = ~c.bits[word];
+  Some some{c.at + word * 64 * kClasses[c.size_class], 0};
+  for (std::size_t n = 0; n < most && left != 0; ++n, left &= left - 1) {
+    some.blocks |= left & -left;
+  }
+  c.bits[word] |= some.blocks;
+  const auto taken = static_cast<std::uint32_t>(std::popcount(some.blocks));
+  in_use_ += taken;
+  c.used += taken;
+  if (c.used == blocks_of_class(c.size_class)) {
+    partial_[c.size_class].pop_back();
     c.listed = false;
   }
-  if (next != nullptr && !partial.empty()) *next = first_free(chunks_[partial.back()]);
-  return at;
+  return some;
 }
 
 void Space::release_chunk(std::size_t chunk) {
@@ -369,26 +459,50 @@ void Space::release_chunk(std::size_t chunk) {
   queue(chunk);
 }
 
+// Many at once: mutex_ is taken once for them.
 void Space::free(Offset at) noexcept {
+  if (Magazine* const mine = magazine()) {
+    const base::MutexGuard magazine_guard(mine->mutex);
+    mine->freed[mine->freed_count++] = at;
+    if (mine->freed_count == mine->freed.size()) free_all(*mine);
+    return;
+  }
   const base::MutexGuard guard(mutex_);
+  free_locked(at);
+}
+
+// Its lock is held.
+void Space::free_all(Magazine& of) noexcept {
+  const base::MutexGuard guard(mutex_);
+  for (const Offset at : std::span(of.freed).first(of.freed_count)) free_locked(at);
+  of.freed_count = 0;
+}
+
+void Space::free_locked(Offset at) noexcept {
+  Found found{};
+  if (!is_block(at, found)) return;
   try {
-    free_locked(at);
+    give_back(found);
   } catch (const std::bad_alloc&) {
     // Its chunk is on no list: it is found again at the next open.
   }
 }
 
-void Space::free_locked(Offset at) {
-  Found found{};
-  if (!find(at, found)) return;
+// Whether a block that is in use begins there.
+bool Space::is_block(Offset at, Found& found) const {
+  if (!find(at, found)) return false;
+  const Chunk& c = chunks_[found.chunk];
+  if (c.size_class == kHead) return found.offset == 0;
+  return c.size_class < kClassCount && block_in_use(c, found.offset);
+}
+
+void Space::give_back(Found found) {
   Chunk& c = chunks_[found.chunk];
-  if (c.size_class == kHead && found.offset == 0) {
-    --in_use_;
+  --in_use_;
+  if (c.size_class == kHead) {
     for (std::size_t n = c.used; n-- > 0;) release_chunk(found.chunk + n);
     return;
   }
-  if (c.size_class >= kClassCount || !block_in_use(c, found.offset)) return;
-  --in_use_;
   const std::size_t block = found.offset / kClasses[c.size_class];
   c.bits[block / 64] &= ~(std::uint64_t{1} << block % 64);
   --c.used;
@@ -462,18 +576,38 @@ std::uint64_t Space::bytes_owned() const {
 }
 
 Space::Use Space::in_use() const {
+  Use kept;
+  for_each_magazine([this, &kept](const Magazine& one) {
+    const base::MutexGuard guard(mutex_);
+    for (const Offset at : std::span(one.freed).first(one.freed_count)) {
+      Found found{};
+      if (!is_block(at, found)) continue;
+      const Chunk& c = chunks_[found.chunk];
+      ++kept.blocks;
+      kept.bytes += c.size_class == kHead ? c.used * kChunkBytes : kClasses[c.size_class];
+    }
+    for (std::size_t size_class = 0; size_class < kMagazineClasses; ++size_class) {
+      const auto n = static_cast<std::uint64_t>(std::popcount(one.of[size_class].blocks));
+      kept.blocks += n;
+      kept.bytes += n * kClasses[size_class];
+    }
+  });
   const base::MutexGuard guard(mutex_);
   Use use{in_use_, 0};
   for (const Chunk& c : chunks_) {
     if (c.size_class == kHead) use.bytes += c.used * kChunkBytes;
     if (c.size_class < kClassCount) use.bytes += std::uint64_t{c.used} * kClasses[c.size_class];
   }
+  use.blocks -= std::min(use.blocks, kept.blocks);  // what others do meanwhile is not counted
+  use.bytes -= std::min(use.bytes, kept.bytes);
   return use;
 }
 
 std::uint64_t Space::dram_bytes() const {
+  std::uint64_t magazines = sizeof *magazines_;
+  for_each_magazine([&magazines](const Magazine&) { magazines += sizeof(Magazine); });
   const base::MutexGuard guard(mutex_);
-  std::uint64_t total = chunks_.capacity() * sizeof(Chunk);
+  std::uint64_t total = magazines + chunks_.capacity() * sizeof(Chunk);
   total += free_chunks_.capacity() * sizeof(free_chunks_[0]);
   for (const auto& partial : partial_) total += partial.capacity() * sizeof(partial[0]);
   for (const Chunk& c : chunks_) {

@@ -5,6 +5,8 @@
 // Invariants
 //   S1. A block is handed out at most once until free().
 //   S2. Extents are durable and owned by the structure before anything of them is handed out.
+//   S3. A block that a thread's magazine has is nobody's, though its bit says that it is in use:
+//       reserve() hands it out, and where nothing else is left all magazines are emptied.
 #pragma once
 
 #include <array>
@@ -18,7 +20,9 @@
 
 #include "alloc/heap.hpp"
 #include "alloc/redo_log.hpp"
+#include "base/limits.hpp"
 #include "base/seam.hpp"
+#include "base/thread_slot.hpp"
 #include "pmem/medium.hpp"
 
 namespace everleaf::epoch {
@@ -39,6 +43,7 @@ class Space {
         std::size_t entries);
   Space(const Space&) = delete;
   Space& operator=(const Space&) = delete;
+  ~Space();
 
   // The first extent of a structure that is being created: one heap block.
   static constexpr std::size_t kFirstExtentBytes = alloc::kLargestClassBytes;
@@ -68,7 +73,7 @@ class Space {
 
   // What is in use but for `known`, for load() after a later open(): of each chunk its offset and
   // class in one word, then its bits. May throw bad_alloc.
-  [[nodiscard]] std::vector<pmem::Word> save(std::vector<pmem::Offset> known) const;
+  [[nodiscard]] std::vector<pmem::Word> save(std::vector<pmem::Offset> known);
   // After open(), before any claim: these are in use. False: impossible; call open() again. May
   // throw bad_alloc.
   [[nodiscard]] bool load(std::span<const pmem::Word> saved);
@@ -120,12 +125,34 @@ class Space {
     std::size_t chunk;
     std::size_t offset;  // inside
   };
+  // Blocks next to each other, so that threads neither meet at mutex_ nor write to the same lines.
+  struct Some {
+    pmem::Offset first = 0;
+    std::uint64_t blocks = 0;  // a bit each
+  };
+  static constexpr std::size_t kMagazineClasses = 8;  // of up to 128 bytes: key records
+  struct Magazine {                                   // of a thread slot
+    base::Mutex mutex;                                // before mutex_
+    std::array<Some, kMagazineClasses> of;
+    std::size_t freed_count = 0;
+    std::array<pmem::Offset, base::kFreedBlocks> freed;  // not yet free, of any class
+  };
   [[nodiscard]] std::vector<Run> runs() const;
+  [[nodiscard]] Magazine* magazine() noexcept;
+  template <class F>
+  void for_each_magazine(F&& visit) const;
+  [[nodiscard]] pmem::Offset reserve_once(std::size_t bytes, pmem::Offset* next);
+  bool empty_magazines() noexcept;
+  void free_all(Magazine& of) noexcept;
   // All below: mutex_ held.
+  [[nodiscard]] std::size_t find_chunk(std::size_t size_class);
+  [[nodiscard]] Some take(std::size_t chunk, std::size_t most);
   void make_room(std::uint64_t bytes);
-  void free_locked(pmem::Offset at);
+  void free_locked(pmem::Offset at) noexcept;
+  void give_back(Found found);
   void add_run(pmem::Offset at, std::uint64_t bytes);
   [[nodiscard]] bool find(pmem::Offset at, Found& found) const;
+  [[nodiscard]] bool is_block(pmem::Offset at, Found& found) const;
   [[nodiscard]] pmem::Offset first_free(const Chunk& c) const;
   [[nodiscard]] bool free_run(pmem::Offset at, std::size_t n, Found& first) const;
   void take_run(std::size_t first, std::size_t n);
@@ -150,6 +177,7 @@ class Space {
   // Each at most once; may hold chunks that are in use by now.
   std::vector<std::uint32_t> free_chunks_;
   std::uint64_t in_use_ = 0;
+  std::unique_ptr<std::array<std::atomic<Magazine*>, kMaxThreads>> magazines_;
 };
 
 }  // namespace everleaf::epoch

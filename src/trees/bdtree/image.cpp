@@ -47,7 +47,7 @@ bool take(std::span<const Word>& words, std::string& key) {
 }  // namespace
 
 template <class Keys>
-std::vector<Word> BdTree<Keys>::make_image() const {
+std::vector<Word> BdTree<Keys>::make_image() {
   std::vector<Word> leaves;
   std::vector<Offset> places;
   nodes_.for_each_leaf([&](Offset at, const Owned* low) {

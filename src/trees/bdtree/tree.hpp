@@ -201,7 +201,7 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
   // --- image.cpp ---
   using Children = std::vector<typename Nodes::Child>;
   [[nodiscard]] RootLine* root_line() const { return c_.medium.template at<RootLine>(head()); }
-  [[nodiscard]] std::vector<Word> make_image() const;
+  [[nodiscard]] std::vector<Word> make_image();
   void write_image(const std::vector<Word>& words);
   [[nodiscard]] bool read_image(std::vector<Word>& words);
   [[nodiscard]] bool load_image(Children& children);
