@@ -18,6 +18,8 @@ inline constexpr unsigned kRetiresPerAdvance = 1024;  // of a thread; an advance
 inline constexpr std::size_t kMagazineBlocks = 64;
 // Blocks of src/epoch that a thread gave back and that are not free yet.
 inline constexpr std::size_t kFreedBlocks = 64;
+inline constexpr std::size_t kKeptKeys =
+    128;  // key records that wait for a fence (src/trees/lodgetree)
 inline constexpr std::size_t kLimboParts = 16;  // lists of what waits for an epoch
 
 // The heap's table of slab states, in two levels: 4096 x 4096 slabs are 1 TiB.

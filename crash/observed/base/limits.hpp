@@ -15,6 +15,7 @@ inline constexpr std::size_t kMostWorkers = 1;
 inline constexpr unsigned kRetiresPerAdvance = 4;
 inline constexpr std::size_t kMagazineBlocks = 8;
 inline constexpr std::size_t kFreedBlocks = 1;
+inline constexpr std::size_t kKeptKeys = 2;
 inline constexpr std::size_t kLimboParts = 1;
 inline constexpr std::size_t kSlabPages = 16;
 inline constexpr std::size_t kSlabsPerPage = 64;

@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/limits.hpp"
 #include "base/seam.hpp"
 #include "trees/lodgetree/layout.hpp"
 #include "trees/lodgetree/owner_lock.hpp"
@@ -126,7 +127,7 @@ class Log {
   // Flushed records, dead after this slot's next fence(), which writes these lines back (L4); and
   // key records that nobody needs then, to be taken by take_keys(). False: these have no room.
   static constexpr std::size_t kMostDeferred = 64;
-  static constexpr std::size_t kMostKeys = 128;
+  static constexpr std::size_t kMostKeys = base::kKeptKeys;
   [[nodiscard]] bool defer(unsigned slot, std::span<const Ref> refs,
                            std::span<std::byte* const> lines, std::span<const Offset> keys);
   using Kept = std::array<Offset, kMostKeys>;

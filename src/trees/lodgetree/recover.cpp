@@ -255,7 +255,12 @@ void LodgeTree<Keys>::choose(std::vector<Listed>& leaves, std::vector<Found>& fo
 // it has to find them. False: damaged, or a fence failed.
 template <class Keys>
 bool LodgeTree<Keys>::mend(std::vector<Listed>& leaves, Spare& spare) {
+  // Before anything is stored.
+  for (const Listed& one : leaves) {
+    if (one.twice && !one.reused) return false;
+  }
   std::atomic<bool> all{true};
+  std::atomic<bool> no_memory{false};
   base::Mutex mutex;
   // Copies of a read-only pool are in one list.
   const std::size_t least = c_.read_only ? leaves.size() : kRecordsOfThread;
@@ -264,15 +269,26 @@ bool LodgeTree<Keys>::mend(std::vector<Listed>& leaves, Spare& spare) {
     bool mended = false;
     for (; i != end; ++i) {
       Listed& one = leaves[i];
-      if (one.twice && !one.reused) all = false;
       if (!one.reused) continue;
       if (c_.read_only) one.base = copy_of(one.base);
-      if (mend_leaf(leaf(one.base), mine)) mended = true;
+      try {
+        if (mend_leaf(leaf(one.base), mine)) mended = true;
+      } catch (const std::bad_alloc&) {  // before it stored anything
+        no_memory = true;
+        break;
+      }
     }
-    if (mended && !c_.read_only && !c_.medium.fence()) all = false;  // P11
+    // P11: here, for memory that only older records of a key name is used again by replay; and in
+    // any case, for the next open would find the leaves mended.
+    if (mended && !c_.read_only && !c_.medium.fence()) all = false;
     const base::MutexGuard guard(mutex);
     spare.insert(spare.end(), mine.begin(), mine.end());
   });
+  if (no_memory) throw std::bad_alloc();
+  // Two slots may have had the same word, and a third one another.
+  std::ranges::sort(spare);
+  const auto same = std::ranges::unique(spare);
+  spare.erase(same.begin(), same.end());
   return all;
 }
 
@@ -281,6 +297,7 @@ bool LodgeTree<Keys>::mend(std::vector<Listed>& leaves, Spare& spare) {
 template <class Keys>
 bool LodgeTree<Keys>::mend_leaf(const Leaf& here, Spare& spare) {
   const Word used = here.used();
+  if constexpr (Keys::kRecords) spare.reserve(spare.size() + kMaxSlots);  // before stores
   bool stored = false;
   for (Word bits = used; bits != 0; bits &= bits - 1) {
     const auto slot = static_cast<std::size_t>(std::countr_zero(bits));
@@ -298,7 +315,7 @@ bool LodgeTree<Keys>::mend_leaf(const Leaf& here, Spare& spare) {
     for (same &= same - 1; same != 0; same &= same - 1) {
       const auto other = static_cast<std::size_t>(std::countr_zero(same));
       const Word its = pmem::load(&here.slot(other)->key);
-      if (keys_.key_of(its) != keys_.key_of(word)) continue;
+      if (its != word && keys_.key_of(its) != keys_.key_of(word)) continue;
       dropped |= Word{1} << other;
       if constexpr (Keys::kRecords) {
         if (its != word) spare.push_back(Keys::record_of(its));

@@ -212,7 +212,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     unsigned count = 0;
     std::uint64_t pairs = 0;                  // leave the buffer
     std::uint64_t loners = 0;                 // become fresh: their keys leave the leaf, they stay
-    bool at_once = false;                     // needs a fence of its own behind the commit (P5)
+    bool at_once = false;                     // needs a fence of its own behind the commit (P4, P5)
     bool room = false;                        // there is room in the buffer afterwards
     std::array<Offset, kMaxNodeSlots> freed;  // key records, one of a pair at most
     unsigned freed_count = 0;
