@@ -414,9 +414,45 @@ void DescriptorPool::note_met(const Operation& operation, Lane& lane, Lines& lin
   }
 }
 
+// A single word that need not be durable takes one swap: nobody ever meets a reference to it.
+Answer DescriptorPool::run_alone(Word* word, Word expected, Word desired, Lane& lane) {
+  lane.met_count = 0;
+  while (true) {
+    const Word now = look(word);
+    if (now == expected) {
+      if (!swap(word, expected, desired)) continue;
+      medium_.count_written(sizeof(Word));
+      count(lane.executed[1]);
+      base::reached("W3: a single word is swapped");
+      return Answer::succeeded;
+    }
+    if ((now & kControl) == 0) {
+      count(lane.executed[1]);
+      count(lane.failed);
+      base::reached("W3: a single word has changed");
+      return Answer::failed;
+    }
+    const Reference other(now);
+    if (other.kind() != Kind::descriptor) {
+      finish_install(word, now);
+      continue;
+    }
+    Reference blocker(0);
+    const Step step = replace_decided(word, other, lane, blocker);
+    if (step == Step::io_error || (step == Step::blocked && !help(blocker, lane))) {
+      return Answer::io_error;
+    }
+  }
+}
+
 Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
   Lane& lane = *mine.lane_;
   const alloc::Grace::Pin pin(grace_);  // for what advance() retires
+  if (durability == Durability::later && mine.count_ == 1 && mine.block_count_ == 0) {
+    // remove_word() leaves holes: sorted, the words come first.
+    const auto& only = mine.words_[0];
+    return run_alone(only.word, only.expected, only.desired, lane);
+  }
   const auto idle = [&lane] {
     return std::ranges::find(lane.own, Lane::Phase::idle, &Lane::Own::phase);
   };

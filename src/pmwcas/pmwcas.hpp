@@ -4,8 +4,8 @@
 //
 // Thread safety: all methods of DescriptorPool from any thread but where they say otherwise; a
 // Descriptor belongs to the thread that allocated it. Never blocks, but see the README's limits.
-// Cost: execute() two fences, three if it allocates blocks; read() one load where nothing is under
-// way.
+// Cost: execute() two fences, three if it allocates blocks; one fence with Durability::later, none
+// for a single word; read() one load where nothing is under way.
 // Invariants
 //   I1. A value in a word counts as durable; a reference stands for a value that does.
 //   I2. A reference never comes back once it has left a word: sequences, and install records.
@@ -178,6 +178,7 @@ class DescriptorPool {
   Lane* new_lane(unsigned slot);
 
   [[nodiscard]] Answer run(Descriptor& mine, Durability durability);
+  [[nodiscard]] Answer run_alone(Word* word, Word expected, Word desired, Lane& lane);
   class Lines;
   void write_out(Descriptor& mine, std::size_t which, Lines& lines);
   void note_met(const Operation& operation, Lane& lane, Lines& lines);

@@ -192,6 +192,20 @@ TEST(Words, AllSchedules) {
   }
 }
 
+// The same for one word that need not be durable, which is swapped without a descriptor.
+TEST(Words, ASingleWordInAllSchedules) {
+  for (const char* const text : {"0,0/0:+1+1:+1/0:+1~", "0,0/0:+1+1:+1/1:+1~"}) {
+    const WordsConfig config = all_schedules_of(*parse_words(text), 2, Domain::memory);
+    const WordsReport report = explore(config);
+    EXPECT_GT(report.schedules, 50U) << text;
+    EXPECT_GT(report.nested_points, 0U);
+    for (const char* const path :
+         {"W3: a single word is swapped", "W3: a single word has changed", "helping: decided"}) {
+      EXPECT_TRUE(report.reached.contains(path)) << text << ": " << path;
+    }
+  }
+}
+
 // Words in the same and in opposite order, one that is shared, the same ones; one word and three;
 // blocks; operations that are not durable at their return.
 constexpr const char* kTwo[] = {
@@ -204,6 +218,7 @@ constexpr const char* kTwo[] = {
     "0,0/0:+1+1:+1/1:=+0:=",
     "0,0,0/0:+1+1:+1+2:+1/2:+1+0:+1",
     "0,0/0:+1+1:+1~/0:+1+1:+1",
+    "0,0/0:+1+1:+1,0:+1~/1:+1~,0:+1~",
     "0,0/0:+1+1:5>6/0:+1+1:+1",
     "b/0:b/0:b",
     "b,0/0:b+1:+1/0:-+1:+1",

@@ -101,6 +101,10 @@ struct Status {
   [[nodiscard]] constexpr std::uint32_t count() const {
     return static_cast<std::uint32_t>(word >> 2 * kBits & kEntryMask);
   }
+  // Nothing has become visible or gone between two statuses of a leaf.
+  [[nodiscard]] constexpr bool shows_the_same(Status other) const {
+    return ((word ^ other.word) & (kVersionMask | kMask << kBits)) == 0;
+  }
   [[nodiscard]] constexpr Word freeze() const { return word | kFrozen; }
   [[nodiscard]] constexpr Word reserve(std::uint32_t entries, std::uint32_t bytes) const {
     return word + bytes + (static_cast<Word>(entries) << 2 * kBits);
@@ -118,7 +122,7 @@ static_assert(Status::kMask >= kMaxPageBytes && Status::kEntryMask >= kMaxPageBy
 struct Meta {
   Word word;
 
-  // Of an insertion under way: the index epoch of its reservation and a hash of its key.
+  // Of an insertion under way, with `reserve=entry`: the index epoch of its reservation.
   static constexpr Word kReserved = Word{1} << 61;
   static constexpr Word kVisible = Word{1} << 62;
   static constexpr Word kTop = Word{1} << 60;   // bit 63 of the value
@@ -134,8 +138,8 @@ struct Meta {
     return {kVisible | flags | (hash & kTagMask) << kTagAt | static_cast<Word>(total / 8) << 29 |
             static_cast<Word>(key_bytes) << 13 | offset / 8};
   }
-  [[nodiscard]] static constexpr Meta reservation(Word epoch, std::uint32_t hash) {
-    return {kReserved | (epoch & kEpochMask) << 32 | hash};
+  [[nodiscard]] static constexpr Meta reservation(Word epoch) {
+    return {kReserved | (epoch & kEpochMask) << 32};
   }
   [[nodiscard]] constexpr bool visible() const { return (word & kVisible) != 0; }
   // Of an index epoch to come. Epochs count round.

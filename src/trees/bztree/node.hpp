@@ -96,16 +96,9 @@ class Leaf : public Node {
            kMetaAt + s.count() * sizeof(Word) + s.block() <= header_.bytes;
   }
 
-  // Of an insertion: entries that are reserved like its own, and may turn into its key.
-  struct Rivals {
-    Word reservation;
-    std::vector<std::uint32_t> entries;
-  };
-  // The visible entry of the key. `rivals`: by the same look at each entry, or one that becomes
-  // visible between two looks would be missed. By the hashes in the metadata: what is compared with
-  // the key is hardly ever another one, and of the records one line is waited for.
-  [[nodiscard]] Hit find(const Words& words, const Keys& keys, const Probe& probe, Status s,
-                         Rivals* rivals = nullptr) const {
+  // The visible entry of the key. By the hashes in the metadata: what is compared with the key is
+  // hardly ever another one, and of the records one line is waited for.
+  [[nodiscard]] Hit find(const Words& words, const Keys& keys, const Probe& probe, Status s) const {
     const base::Stopwatch watch(base::Part::leaf);
     Hit hit;
     if (!plausible(s)) {
@@ -130,7 +123,6 @@ class Leaf : public Node {
     }
     for (; i < s.count(); ++i) {
       const Meta m{words.read(meta(i))};
-      if (rivals != nullptr && m.word == rivals->reservation) rivals->entries.push_back(i);
       if (is_there(i, m)) return hit;
     }
     return hit;

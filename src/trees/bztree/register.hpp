@@ -10,7 +10,7 @@ namespace everleaf::tree::bztree {
 extern const Factory kFactory;  // register.cpp
 
 // README.md, Options, has where the defaults come from.
-inline constexpr std::array<OptionInfo, 6> kOptions{
+inline constexpr std::array<OptionInfo, 7> kOptions{
     {{"page", "1024", "a multiple of 64 from 256 to 4096", "most bytes of a node"},
      {"free", "256", "bytes, from 32 to half a page", "least free space of a fresh leaf"},
      {"split", "100", "75 to 100",
@@ -18,10 +18,13 @@ inline constexpr std::array<OptionInfo, 6> kOptions{
      {"merge", "25", "0 to 45", "percent of a page below which a node is merged"},
      {"dead", "50", "10 to 100",
       "percent of a page of deleted bytes above which a leaf is consolidated"},
-     {"update", "pointer", "pointer, inline", "values change in place, or by new records"}}};
+     {"update", "pointer", "pointer, inline", "values change in place, or by new records"},
+     {"reserve", "status", "status, entry",
+      "an insertion reserves by the leaf's status alone, or by its metadata, too"}}};
 
 inline constexpr std::array<std::string_view, 3> kTestSpecs{
-    "bztree", "bztree:page=256:free=96", "bztree:page=512:free=128:split=75:dead=20:update=inline"};
+    "bztree", "bztree:page=256:free=96",
+    "bztree:page=512:free=128:split=75:dead=20:update=inline:reserve=entry"};
 
 inline constexpr Registration kRegistration{
     {"bztree", "latch-free: multi-word compare-and-swap, append-only leaves, immutable inner nodes",

@@ -39,6 +39,8 @@ Result<Options> parse_options(const base::Spec& canonical) {
   if (!dead || *dead < 10 || *dead > 100) return bad("dead", "not a percentage from 10 to 100");
   const std::string_view update = base::option_of(canonical, "update");
   if (update != "pointer" && update != "inline") return bad("update", "none of pointer, inline");
+  const std::string_view reserve = base::option_of(canonical, "reserve");
+  if (reserve != "status" && reserve != "entry") return bad("reserve", "none of status, entry");
   const auto part = [&page](std::uint64_t percent) {
     return static_cast<std::uint32_t>(*page * percent / 100);
   };
@@ -47,7 +49,8 @@ Result<Options> parse_options(const base::Spec& canonical) {
                  .split = part(*split),
                  .merge = part(*merge),
                  .dead = part(*dead),
-                 .in_place = update == "pointer"};
+                 .in_place = update == "pointer",
+                 .reserve_entry = reserve == "entry"};
 }
 
 template <class Keys>

@@ -29,6 +29,7 @@ struct Options {
   std::uint32_t merge;  // bytes below which a node is merged
   std::uint32_t dead;   // deleted bytes above which a leaf is consolidated
   bool in_place;        // updates change the value's word
+  bool reserve_entry;   // a reservation has two words
 };
 Result<Options> parse_options(const base::Spec& canonical);
 
@@ -156,10 +157,10 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Attempt update_inline(const Path& path, const LeafOf& leaf, Status s,
                                       const typename LeafOf::Hit& hit, std::uint64_t value);
   [[nodiscard]] Attempt insert(const Path& path, const LeafOf& leaf, Status s, const Probe& probe,
-                               std::uint64_t value, const typename LeafOf::Rivals& rivals);
-  [[nodiscard]] Attempt complete(const LeafOf& leaf, const Probe& probe, std::uint32_t position,
-                                 Meta reserved, Meta final,
-                                 const std::vector<std::uint32_t>& rivals, Reserved& record);
+                               std::uint64_t value);
+  [[nodiscard]] Attempt complete(const LeafOf& leaf, const Probe& probe, Status seen,
+                                 std::uint32_t position, Meta reserved, Meta final,
+                                 Reserved& record);
   [[nodiscard]] Outcome give_up(const LeafOf& leaf, std::uint32_t position, Meta reserved,
                                 std::uint32_t total);
   void write_record(const LeafOf& leaf, std::uint32_t offset, std::uint32_t total, Word value,

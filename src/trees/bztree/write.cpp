@@ -19,7 +19,9 @@ Outcome BzTree<Keys>::write(Key key, std::uint64_t value, Write what) {
     const alloc::Grace::Pin pin(c_.grace);
     if (!pin.ok()) return Outcome::too_many_threads;
     try {
-      if (const Outcome begun = begin_epoch(); begun != Outcome::done) return begun;
+      if (options_.reserve_entry) {
+        if (const Outcome begun = begin_epoch(); begun != Outcome::done) return begun;
+      }
       keep_spares();
       while (true) {
         base::reads_discarded();
@@ -45,17 +47,13 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::attempt(const Probe& probe, std::ui
   const LeafOf here = leaf(path.leaf);
   const Status s = status(here);
   if (s.frozen()) return retried(restructure(path, false));
-  typename LeafOf::Rivals rivals{
-      Meta::reservation(epoch_.load(std::memory_order_relaxed), probe.hash).word, {}};
-  const bool inserts = what == Write::insert || what == Write::upsert;
-  const auto hit = here.find(*words_, keys_, probe, s, inserts ? &rivals : nullptr);
+  const auto hit = here.find(*words_, keys_, probe, s);
   if (hit.damaged) return answer(Outcome::corrupt);
   if (const Outcome refused = detail::refusal(what, hit.found); refused != Outcome::done) {
     return answer(refused);
   }
   if (what == Write::remove) return remove(here, s, hit, shrinks);
-  return hit.found ? update(path, here, s, hit, value)
-                   : insert(path, here, s, probe, value, rivals);
+  return hit.found ? update(path, here, s, hit, value) : insert(path, here, s, probe, value);
 }
 
 // P3, A4: the visible bit goes, the offset stays.
@@ -155,8 +153,7 @@ void BzTree<Keys>::write_record(const LeafOf& leaf, std::uint32_t offset, std::u
 // P1, P2
 template <class Keys>
 typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const LeafOf& leaf, Status s,
-                                                    const Probe& probe, std::uint64_t value,
-                                                    const typename LeafOf::Rivals& rivals) {
+                                                    const Probe& probe, std::uint64_t value) {
   const bool is_long = this->is_long(probe.key);
   const std::uint32_t key_bytes = is_long ? std::uint32_t{sizeof(Word)} : Keys::bytes_of(probe.key);
   const std::uint32_t total = record_bytes(key_bytes, is_long);
@@ -176,21 +173,23 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const Leaf
     }
   }
   const std::uint32_t position = s.count();
-  const Meta reserved{rivals.reservation};
   const Status now{s.reserve(1, total)};
+  // Whatever a crash has left of a reservation here counts for nothing (A1). Bytes of its record
+  // that look like an entry go with the leaf: a fresh one has zeros.
+  Meta reserved{words_->read(leaf.meta(position))};
+  if (reserved.visible()) {
+    base::reached("A1: a record's bytes");
+    return status(leaf).word == s.word ? retried(restructure(path, false)) : again();
+  }
   {
     Descriptor reserve = words_->allocate();
     if (!reserve.ok()) return answer(Outcome::out_of_space);
-    // Nobody else has reserved since the search: it has seen every entry before ours, and which of
-    // them may turn into our key. Whatever a crash has left of a reservation here counts for
-    // nothing (A1). Bytes of its record that look like an entry go with the leaf: a fresh one has
-    // zeros.
-    const Meta before{words_->read(leaf.meta(position))};
-    if (before.visible()) {
-      base::reached("A1: a record's bytes");
-      return status(leaf).word == s.word ? retried(restructure(path, false)) : again();
+    if (options_.reserve_entry) {
+      const Meta mine = Meta::reservation(epoch_.load(std::memory_order_relaxed));
+      reserve.add_word(leaf.meta(position), reserved.word, mine.word);
+      reserved = mine;
     }
-    reserve.add_word(leaf.meta(position), before.word, reserved.word);
+    // Nobody else has reserved since the search: the place was nobody's, and is ours now.
     reserve.add_word(leaf.status(), s.word, now.word);
     const Answer tried = reserve.execute(Durability::later);
     if (tried != Answer::succeeded) return retried(outcome_of(tried));
@@ -200,38 +199,27 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const Leaf
   const Word flags =
       (is_long ? Meta::kLong : 0) | ((value & pmwcas::kControl) != 0 ? Meta::kTop : 0);
   const Meta final = Meta::entry(offset, total, key_bytes, probe.hash, flags);
-  return complete(leaf, probe, position, reserved, final, rivals.entries, record);
+  return complete(leaf, probe, s, position, reserved, final, record);
 }
 
-// P2, A3: visible, unless a rival was first; rivals that are not there yet are told to give up.
+// P2, A3: visible, unless another one was first. `seen`: the leaf's status when it had no such key.
 template <class Keys>
 typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const Probe& probe,
-                                                      std::uint32_t position, Meta reserved,
-                                                      Meta final,
-                                                      const std::vector<std::uint32_t>& rivals,
+                                                      Status seen, std::uint32_t position,
+                                                      Meta reserved, Meta final,
                                                       Reserved& record) {
-  constexpr std::size_t kMostAtOnce = pmwcas::kMaxWords - 2;
   while (true) {
     const Status s = status(leaf);
     if (s.frozen()) return again();  // its space goes with the node
+    if (!s.shows_the_same(seen)) {
+      const auto hit = leaf.find(*words_, keys_, probe, s);
+      if (hit.damaged) return answer(Outcome::corrupt);
+      // The next attempt finds it.
+      if (hit.found) return retried(give_up(leaf, position, reserved, final.total()));
+      seen = s;
+    }
     Descriptor change = words_->allocate();
     if (!change.ok()) return answer(Outcome::out_of_space);
-    std::size_t open = 0;
-    for (const std::uint32_t rival : rivals) {
-      const Meta m{words_->read(leaf.meta(rival))};
-      if (m.visible() && leaf.sound(m) && leaf.key(keys_, m) == probe.key) {
-        const Outcome given_up = give_up(leaf, position, reserved, final.total());
-        return retried(given_up);  // the next attempt finds it
-      }
-      if (m.word != reserved.word || ++open > kMostAtOnce) continue;
-      change.add_word(leaf.meta(rival), m.word, 0);
-    }
-    if (open > kMostAtOnce) {  // as many as fit, first
-      change.add_word(leaf.status(), s.word, s.word);
-      const Answer tried = change.execute(Durability::later);
-      if (tried != Answer::succeeded && tried != Answer::failed) return answer(outcome_of(tried));
-      continue;
-    }
     change.add_word(leaf.meta(position), reserved.word, final.word);
     change.add_word(leaf.status(), s.word, s.next());
     if (record.block() != 0) {
@@ -241,12 +229,9 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const 
     const Answer tried = change.execute();
     if (tried == Answer::succeeded) return answer(Outcome::done);
     if (tried != Answer::failed) return answer(outcome_of(tried));
-    // The record of a long key is lost with a failure; a reservation with its entry.
-    const bool lost = words_->read(leaf.meta(position)) != reserved.word;
-    if (final.is_long() && !lost) {
-      return retried(give_up(leaf, position, reserved, final.total()));
-    }
-    if (lost) return again();
+    if (words_->read(leaf.meta(position)) != reserved.word) return again();  // damaged
+    // The record of a long key is lost with a failure.
+    if (final.is_long()) return retried(give_up(leaf, position, reserved, final.total()));
   }
 }
 
