@@ -20,10 +20,17 @@ std::map<std::string, std::uint64_t> figures(const Ops& ops) {
   return figures_of<std::uint64_t>(kSpec, ops);
 }
 
+void explore_with(const std::string& more, const Ops& ops, unsigned nested = 1,
+                  std::uint64_t most = 40,
+                  std::initializer_list<Domain> domains = {Domain::memory, Domain::disk,
+                                                           Domain::cache}) {
+  explore_all(kSpec + more, ops, nested, most, domains);
+}
+
 void explore(const Ops& ops, unsigned nested = 1, std::uint64_t most = 40,
              std::initializer_list<Domain> domains = {Domain::memory, Domain::disk,
                                                       Domain::cache}) {
-  explore_all(kSpec, ops, nested, most, domains);
+  explore_with("", ops, nested, most, domains);
 }
 
 // P8, P9, A8.
@@ -33,6 +40,7 @@ TEST(Bztree, Creation) {
   ops.push_back({Do::reopen, 0, 0});
   each(ops, Do::insert, 1, 2);
   explore(ops, 2);
+  explore_with(":reserve=entry", ops, 2);
 }
 
 // P9: the root block, the table and the leaf hold what others left there; a crash must not bring it
@@ -50,7 +58,7 @@ TEST(Bztree, CreationWhereOthersWere) {
 // in that epoch. A crash must not bring the epoch back alone.
 TEST(Bztree, TwoThreadsBeginASession) {
   ConcurrentConfig config;
-  config.spec = kSpec;
+  config.spec = std::string(kSpec) + ":reserve=entry";
   config.program = *parse_program("2,4/i5=1/i6=2");
   config.preemptions = 1;
   config.random_runs = 0;
@@ -67,8 +75,10 @@ TEST(Bztree, Insertions) {
   each(ops, Do::insert, 0, 2);
   ops.push_back({Do::insert, 4, kTop + 7});
   explore(ops, 2, 40, {Domain::memory});
+  explore_with(":reserve=entry", ops, 2, 40, {Domain::memory});
   each(ops, Do::insert, 5, 7);
   explore(ops);
+  explore_with(":reserve=entry", ops);
 }
 
 // P3, P4, A4, G3, G4: in place, by new records where bit 63 changes, deleted and inserted again.
@@ -630,9 +640,10 @@ TEST(Bztree, BulkLoadAfterAnotherThreadsRemoval) {
 }
 
 // Schedules of small programs, without crashes: what goes wrong in them shows without.
-std::string found_in(const std::string& program, unsigned preemptions) {
+std::string found_in(const std::string& program, unsigned preemptions,
+                     const std::string& more = "") {
   ConcurrentConfig config;
-  config.spec = kSpec;
+  config.spec = kSpec + more;
   config.program = *parse_program(program);
   config.preemptions = preemptions;
   config.random_runs = 0;
@@ -652,9 +663,16 @@ TEST(Bztree, ASplitBesideAConsolidation) {
             "");
 }
 
-// G2: two insertions of one key, one of which is under way when the other one looks.
+// G2: two insertions of one key, one of which is under way when the other one looks; keys that come,
+// go and move on meanwhile.
 TEST(Bztree, InsertionsOfOneKey) {
-  EXPECT_EQ(found_in("2,4/i5=1/i5=2", 1), "");
+  for (const char* const reserve : {"", ":reserve=entry", ":update=inline"}) {
+    for (const char* const program :
+         {"2,4/i5=1/i5=2", "2,4/i5=1/i5=2,r5,i5=3", "2,4/u5=1/u5=2,u5=3,r5", "2,4,5/r5,i5=1/u5=2",
+          "2,4,6,8,10,12,14,16/i5=1/i7=1,i5=2"}) {
+      EXPECT_EQ(found_in(program, 1, reserve), "") << program << reserve;
+    }
+  }
 }
 
 // G7: a scan comes to a leaf that holds nothing, and goes on behind it, forwards and backwards.

@@ -53,13 +53,21 @@ class Table1 : public testing::Test {
 constexpr std::uint64_t kFull = 42;
 
 TEST_F(Table1, RecordOperations) {
-  open("bztree");
+  open("bztree:reserve=entry");
   EXPECT_EQ(of([&] { (void)index().insert(1, 1); }), (Words{{"pmwcas_2_words", 2}}));
   EXPECT_EQ(of([&] { (void)index().update(1, 2); }), (Words{{"pmwcas_3_words", 1}}));
   EXPECT_EQ(of([&] { (void)index().upsert(1, 3); }), (Words{{"pmwcas_3_words", 1}}));
   EXPECT_EQ(of([&] { (void)index().insert(1, 4); }), Words{});
   EXPECT_EQ(of([&] { (void)index().find(1); }), Words{});
   EXPECT_EQ(of([&] { (void)index().remove(1); }), (Words{{"pmwcas_2_words", 1}}));
+}
+
+// The default: a reservation leaves the metadata alone.
+TEST_F(Table1, ReservationsByTheStatusAlone) {
+  open("bztree");
+  EXPECT_EQ(of([&] { (void)index().insert(1, 1); }),
+            (Words{{"pmwcas_1_words", 1}, {"pmwcas_2_words", 1}}));
+  EXPECT_EQ(of([&] { (void)index().insert(1, 2); }), Words{});
 }
 
 TEST_F(Table1, InlineUpdates) {
@@ -70,7 +78,7 @@ TEST_F(Table1, InlineUpdates) {
 }
 
 TEST_F(Table1, StructureChanges) {
-  open("bztree");
+  open("bztree:reserve=entry");
   // The root's leaf: consolidated, split (the root block has no status of a parent to freeze).
   for (std::uint64_t key = 0; key < kFull; ++key) (void)index().insert(key * 100, 0);
   for (std::uint64_t key = 2; key < 17; ++key) (void)index().remove(key * 100);
@@ -92,7 +100,7 @@ TEST_F(Table1, StructureChanges) {
 // Small pages have several levels soon. An inner node splits and is merged as a leaf is: the same
 // words once more for each level.
 TEST_F(Table1, InnerStructureChanges) {
-  open("bztree:page=256:free=96");
+  open("bztree:page=256:free=96:reserve=entry");
   std::uint64_t key = 0;
   const auto next = [&](const char* what) {
     return first(what, key, 10'000, [this](std::uint64_t k) { (void)index().insert(k, 0); });

@@ -6,7 +6,7 @@ from lab import STRICT
 ID = "bz:table1"
 PAPER = "insert 2+2, delete 2, update 3 (pointer) or 2 (inline), consolidate 2, split 1+3, merge 2+3"
 NOTE = "counted over whole phases; what consolidations and merges account for is taken off first"
-POINTER, INLINE = "bztree:update=pointer", "bztree:update=inline"
+POINTER, INLINE = "bztree:reserve=entry", "bztree:reserve=entry:update=inline"
 COUNTED = True
 
 

@@ -101,9 +101,9 @@ struct Status {
   [[nodiscard]] constexpr std::uint32_t count() const {
     return static_cast<std::uint32_t>(word >> 2 * kBits & kEntryMask);
   }
-  // Nothing has become visible or gone between two statuses of a leaf.
-  [[nodiscard]] constexpr bool shows_the_same(Status other) const {
-    return ((word ^ other.word) & (kVersionMask | kMask << kBits)) == 0;
+  // Whether a key may have become visible between two statuses of a leaf.
+  [[nodiscard]] constexpr bool has_version_of(Status other) const {
+    return ((word ^ other.word) & kVersionMask) == 0;
   }
   [[nodiscard]] constexpr Word freeze() const { return word | kFrozen; }
   [[nodiscard]] constexpr Word reserve(std::uint32_t entries, std::uint32_t bytes) const {

@@ -211,7 +211,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const 
   while (true) {
     const Status s = status(leaf);
     if (s.frozen()) return again();  // its space goes with the node
-    if (!s.shows_the_same(seen)) {
+    if (!s.has_version_of(seen)) {
       const auto hit = leaf.find(*words_, keys_, probe, s);
       if (hit.damaged) return answer(Outcome::corrupt);
       // The next attempt finds it.
