@@ -280,6 +280,7 @@ bool LodgeTree<Keys>::mend(std::vector<Listed>& leaves, Spare& spare) {
     }
     // P11: here, for memory that only older records of a key name is used again by replay; and in
     // any case, for the next open would find the leaves mended.
+    // crash: fence stays: no program's replay takes memory that only older records name
     if (mended && !c_.read_only && !c_.medium.fence()) all = false;
     const base::MutexGuard guard(mutex);
     spare.insert(spare.end(), mine.begin(), mine.end());
@@ -324,6 +325,7 @@ bool LodgeTree<Keys>::mend_leaf(const Leaf& here, Spare& spare) {
   }
   if (dropped != 0) c_.medium.store(&here.line()->w, here.w() & ~dropped);
   if (!stored && dropped == 0) return false;
+  // crash: flush stays: of small leaves it is one line, which their next commit flushes
   flush(here.base(), options_.shape.slots_at);  // P11
   return true;
 }
