@@ -663,8 +663,8 @@ TEST(Bztree, ASplitBesideAConsolidation) {
             "");
 }
 
-// G2: two insertions of one key, one of which is under way when the other one looks; keys that come,
-// go and move on meanwhile.
+// G2: two insertions of one key, one of which is under way when the other one looks; keys that
+// come, go and move on meanwhile.
 TEST(Bztree, InsertionsOfOneKey) {
   for (const char* const reserve : {"", ":reserve=entry", ":update=inline"}) {
     for (const char* const program :

@@ -59,8 +59,8 @@ inline void explore_in(std::initializer_list<Domain> domains, Config config) {
 }
 
 // With both kinds of keys. Deep ones would take long with all crash points.
-inline void explore_all(const std::string& spec, const Ops& ops, unsigned nested, std::uint64_t most,
-                        std::initializer_list<Domain> domains) {
+inline void explore_all(const std::string& spec, const Ops& ops, unsigned nested,
+                        std::uint64_t most, std::initializer_list<Domain> domains) {
   Config config;
   config.spec = spec;
   config.ops = ops;

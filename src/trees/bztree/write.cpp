@@ -206,8 +206,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const Leaf
 template <class Keys>
 typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const Probe& probe,
                                                       Status seen, std::uint32_t position,
-                                                      Meta reserved, Meta final,
-                                                      Reserved& record) {
+                                                      Meta reserved, Meta final, Reserved& record) {
   while (true) {
     const Status s = status(leaf);
     if (s.frozen()) return again();  // its space goes with the node
