@@ -150,6 +150,15 @@ void BzTree<Keys>::write_record(const LeafOf& leaf, std::uint32_t offset, std::u
   c_.medium.flush(at, total);
 }
 
+// Whether a place behind the entries is as a fresh leaf has it. A crash that took a reservation
+// back may have left it, or bytes of its record, which could look like anything once the place
+// counts: a visible entry, a reference. They go with the leaf.
+template <class Keys>
+bool BzTree<Keys>::is_blank(const Word* meta) const {
+  const base::Durable durable;  // what is not zero leads to a copy of the leaf, which is harmless
+  return pmem::load(meta) == 0;
+}
+
 // P1, P2
 template <class Keys>
 typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const LeafOf& leaf, Status s,
@@ -174,19 +183,17 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const Leaf
   }
   const std::uint32_t position = s.count();
   const Status now{s.reserve(1, total)};
-  // Whatever a crash has left of a reservation here counts for nothing (A1). Bytes of its record
-  // that look like an entry go with the leaf: a fresh one has zeros.
-  Meta reserved{words_->read(leaf.meta(position))};
-  if (reserved.visible()) {
+  if (!is_blank(leaf.meta(position))) {
     base::reached("A1: a record's bytes");
     return status(leaf).word == s.word ? retried(restructure(path, false)) : again();
   }
+  Meta reserved{0};
   {
     Descriptor reserve = words_->allocate();
     if (!reserve.ok()) return answer(Outcome::out_of_space);
     if (options_.reserve_entry) {
       const Meta mine = Meta::reservation(epoch_.load(std::memory_order_relaxed));
-      reserve.add_word(leaf.meta(position), reserved.word, mine.word);
+      reserve.add_word(leaf.meta(position), 0, mine.word);
       reserved = mine;
     }
     // Nobody else has reserved since the search: the place was nobody's, and is ours now.
