@@ -72,6 +72,9 @@ struct Descriptor::Lane {
   // Decided operations of others that this thread met; their states became durable with F1.
   std::array<Word, kMaxWords> met{};
   std::size_t met_count = 0;
+  // Single words that were swapped (run_alone()), for the next second fence, or settle().
+  std::array<Word*, 16> swapped;
+  std::size_t swapped_count = 0;
   std::array<std::atomic<std::uint64_t>, kMaxWords + 1> executed{};  // by words
   std::atomic<std::uint64_t> failed{0};
   std::atomic<std::uint64_t> helped{0};
@@ -414,6 +417,18 @@ void DescriptorPool::note_met(const Operation& operation, Lane& lane, Lines& lin
   }
 }
 
+// The oldest one that no operation took along is flushed now, for whatever fence comes next.
+void DescriptorPool::note_swapped(Word* word, Lane& lane) {
+  const auto known = std::span(lane.swapped).first(lane.swapped_count);
+  if (std::ranges::find(known, word) != known.end()) return;
+  if (lane.swapped_count == lane.swapped.size()) {
+    medium_.flush(lane.swapped.front(), sizeof(Word));
+    std::ranges::copy(known.subspan(1), lane.swapped.begin());
+    --lane.swapped_count;
+  }
+  lane.swapped[lane.swapped_count++] = word;
+}
+
 // A single word that need not be durable takes one swap: nobody ever meets a reference to it.
 Answer DescriptorPool::run_alone(Word* word, Word expected, Word desired, Lane& lane) {
   lane.met_count = 0;
@@ -422,6 +437,7 @@ Answer DescriptorPool::run_alone(Word* word, Word expected, Word desired, Lane& 
     if (now == expected) {
       if (!swap(word, expected, desired)) continue;
       medium_.count_written(sizeof(Word));
+      if (medium_.fences_wait()) note_swapped(word, lane);
       count(lane.executed[1]);
       base::reached("W3: a single word is swapped");
       return Answer::succeeded;
@@ -607,6 +623,10 @@ void DescriptorPool::finish_install(Word* word, Word seen) {
     if (lane != nullptr) {
       target = Reference(look(&lane->install.target));
       old = look(&lane->install.old) & ~kControl;
+      // Damaged: a word would be swapped for itself for ever.
+      if ((target.word() & kControl) == 0 || target.kind() != Kind::descriptor) {
+        target = Reference(0);
+      }
     }
   } else {
     target = reference.as(Kind::descriptor);
@@ -664,9 +684,12 @@ bool DescriptorPool::copy_out(Reference reference, Operation& operation) const {
   if (!is_undecided(operation.undecided, reference)) return false;
   operation.count = 0;
   const std::size_t words = std::min(operation.undecided.words(), kMaxWords);
+  Offset before = 0;
   for (const WordEntry& entry : std::span(descriptor->words).first(words)) {
     const Offset at = look(&entry.at);
-    if (at == 0 || !medium_.contains(at, sizeof(Word))) break;
+    // Damaged: who is in his own way would help himself for ever.
+    if (at <= before || !medium_.contains(at, sizeof(Word))) break;
+    before = at;
     operation.targets[operation.count++] = {medium_.at<Word>(at), look(&entry.expected)};
   }
   return operation.is_undecided();  // then so it was, and the fields are its own
@@ -697,6 +720,11 @@ bool DescriptorPool::fence(Lane& lane, Lines& lines, Rest rest, pmem::Site site)
 // What the next fence makes durable of operations that are over.
 void DescriptorPool::note_pending(const Lane& lane, Lines& lines, Rest rest) const {
   using Phase = Lane::Phase;
+  if (rest == Rest::goes_along) {
+    for (const Word* const word : std::span(lane.swapped).first(lane.swapped_count)) {
+      lines.add(word, sizeof(Word));
+    }
+  }
   for (std::size_t which = 0; which < kDescriptors; ++which) {
     const Lane::Own& own = lane.own[which];
     if (own.phase == Phase::idle || own.phase == Phase::running) continue;
@@ -719,6 +747,7 @@ void DescriptorPool::note_pending(const Lane& lane, Lines& lines, Rest rest) con
 
 // After a fence: one phase on.
 void DescriptorPool::advance(Lane& lane, Rest rest) {
+  if (rest == Rest::goes_along) lane.swapped_count = 0;
   for (std::size_t which = 0; which < kDescriptors; ++which) {
     const Lane::Own& own = lane.own[which];
     switch (own.phase) {
@@ -799,7 +828,7 @@ bool DescriptorPool::settle(Lane& lane) {
   const auto pending = [](const Lane::Own& own) {
     return own.phase != Lane::Phase::idle && own.phase != Lane::Phase::running;
   };
-  while (std::ranges::any_of(lane.own, pending)) {
+  while (lane.swapped_count != 0 || std::ranges::any_of(lane.own, pending)) {
     Lines lines(medium_);
     if (!fence(lane, lines, Rest::goes_along)) return false;
   }

@@ -5,7 +5,7 @@
 // Thread safety: all methods of DescriptorPool from any thread but where they say otherwise; a
 // Descriptor belongs to the thread that allocated it. Never blocks, but see the README's limits.
 // Cost: execute() two fences, three if it allocates blocks; one fence with Durability::later, none
-// for a single word; read() one load where nothing is under way.
+// for a single word where nothing is under way; read() one load there.
 // Invariants
 //   I1. A value in a word counts as durable; a reference stands for a value that does.
 //   I2. A reference never comes back once it has left a word: sequences, and install records.
@@ -153,7 +153,7 @@ class DescriptorPool {
   [[nodiscard]] Descriptor allocate(Descriptor::Callback callback = {});
 
   // W6 of everything that this thread slot has executed: freed blocks are in their grace period
-  // afterwards. Up to three fences.
+  // afterwards, and what was to be durable later is. Up to three fences.
   void settle();
   // The same for all slots; nobody else is there. False: a write-back failed.
   bool settle_all();
@@ -178,6 +178,7 @@ class DescriptorPool {
   Lane* new_lane(unsigned slot);
 
   [[nodiscard]] Answer run(Descriptor& mine, Durability durability);
+  void note_swapped(Word* word, Lane& lane);
   [[nodiscard]] Answer run_alone(Word* word, Word expected, Word desired, Lane& lane);
   class Lines;
   void write_out(Descriptor& mine, std::size_t which, Lines& lines);

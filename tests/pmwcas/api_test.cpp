@@ -161,5 +161,24 @@ TEST(PmwcasApi, TwoFencesEach) {
   EXPECT_EQ(pool->medium().counters().fences - before, 60U);
 }
 
+// One swap each; what nobody takes along settle() makes durable.
+TEST(PmwcasApi, SingleWordsThatAreDurableLater) {
+  const auto pool = words_of({0, 0, 0}, 4);
+  (void)fences_of(*pool, 10, Durability::at_return);
+  EXPECT_EQ(settled(*pool), "");
+  const auto counted = [&pool] { return pool->medium().counters(); };
+  const auto before = counted();
+  for (Word now = 10; now < 100; ++now) {
+    ASSERT_EQ(change(*pool, {{0, now, now + 1}}, Durability::later), Answer::succeeded) << now;
+  }
+  EXPECT_EQ(change(*pool, {{0, 7, 8}}, Durability::later), Answer::failed);
+  EXPECT_EQ(counted().fences, before.fences);
+  EXPECT_EQ(counted().flushes, before.flushes);
+  EXPECT_EQ(pool->value(0), 100U);
+  EXPECT_EQ(settled(*pool), "");
+  EXPECT_EQ(counted().fences, before.fences + 1);
+  EXPECT_EQ(counted().flushes, before.flushes + 1);
+}
+
 }  // namespace
 }  // namespace everleaf::pmwcas

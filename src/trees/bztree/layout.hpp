@@ -4,7 +4,8 @@
 //   leaf    +0   header   bytes: 32 | sorted entries: 16 | level 0: 8
 //           +8   status W block bytes: 13 | deleted bytes: 13 | entries: 10 | version: 26 |
 //                         frozen: bit 62. The paper has 22, 22, 16 and no version.
-//           +16  metadata W, one per entry, growing upwards; zero behind the entries
+//           +16  metadata W, one per entry, growing upwards; zero behind the entries,
+//                or bytes of a record that a crash took back
 //           ..   free space
 //           ..   records, growing downwards from the end: value W, key padded to 8 bytes
 //   inner   +0   header   bytes: 32 | children: 16 | level from 1: 8 | shift: 6
@@ -118,7 +119,7 @@ struct Status {
 };
 static_assert(Status::kMask >= kMaxPageBytes && Status::kEntryMask >= kMaxPageBytes / 16);
 
-// Metadata of an entry. Zero: never filled, or an insertion that gave up.
+// Metadata of an entry. Zero: never filled, reserved, or an insertion that gave up.
 struct Meta {
   Word word;
 

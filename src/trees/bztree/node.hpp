@@ -93,6 +93,7 @@ class Leaf : public Node {
   [[nodiscard]] bool plausible(Status s) const {
     return header_.bytes <= kMaxPageBytes && header_.count <= s.count() &&
            (header_.bytes - s.block()) % sizeof(Word) == 0 &&
+           s.deleted() <= s.block() + s.count() * sizeof(Word) &&
            kMetaAt + s.count() * sizeof(Word) + s.block() <= header_.bytes;
   }
 

@@ -161,6 +161,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Attempt complete(const LeafOf& leaf, const Probe& probe, Status seen,
                                  std::uint32_t position, Meta reserved, Meta final,
                                  Reserved& record);
+  [[nodiscard]] bool write_key(Reserved& record, Key key);
   [[nodiscard]] bool is_blank(const Word* meta) const;
   [[nodiscard]] Outcome give_up(const LeafOf& leaf, std::uint32_t position, Meta reserved,
                                 std::uint32_t total);

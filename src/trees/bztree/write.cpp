@@ -150,6 +150,17 @@ void BzTree<Keys>::write_record(const LeafOf& leaf, std::uint32_t offset, std::u
   c_.medium.flush(at, total);
 }
 
+// A key's own record; durable with the next fence. False: out of space.
+template <class Keys>
+bool BzTree<Keys>::write_key(Reserved& record, Key key) {
+  if constexpr (Keys::kRecords) {
+    if (!record.get(Keys::record_bytes(key))) return false;
+    keys_.store_record(record.block(), key);
+    c_.medium.flush(c_.medium.at(record.block()), Keys::record_bytes(key));
+  }
+  return true;
+}
+
 // Whether a place behind the entries is as a fresh leaf has it. A crash that took a reservation
 // back may have left it, or bytes of its record, which could look like anything once the place
 // counts: a visible entry, a reference. They go with the leaf.
@@ -175,11 +186,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const Leaf
   }
   Reserved record(c_.heap);
   if constexpr (Keys::kRecords) {
-    if (is_long) {
-      if (!record.get(Keys::record_bytes(probe.key))) return answer(Outcome::out_of_space);
-      keys_.store_record(record.block(), probe.key);
-      c_.medium.flush(c_.medium.at(record.block()), Keys::record_bytes(probe.key));
-    }
+    if (is_long && !write_key(record, probe.key)) return answer(Outcome::out_of_space);
   }
   const std::uint32_t position = s.count();
   const Status now{s.reserve(1, total)};
@@ -236,8 +243,12 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const 
     if (tried == Answer::succeeded) return answer(Outcome::done);
     if (tried != Answer::failed) return answer(outcome_of(tried));
     if (words_->read(leaf.meta(position)) != reserved.word) return again();  // damaged
-    // The record of a long key is lost with a failure.
-    if (final.is_long()) return retried(give_up(leaf, position, reserved, final.total()));
+    if constexpr (Keys::kRecords) {  // the record of a long key is lost with a failure
+      if (!final.is_long()) continue;
+      if (!write_key(record, probe.key)) return answer(Outcome::out_of_space);
+      write_record(leaf, final.offset(), final.total(), pmem::load(leaf.value(final)), probe.key,
+                   record.block());
+    }
   }
 }
 
@@ -250,7 +261,7 @@ Outcome BzTree<Keys>::give_up(const LeafOf& leaf, std::uint32_t position, Meta r
     if (s.frozen() || words_->read(leaf.meta(position)) != reserved.word) return Outcome::done;
     Descriptor change = words_->allocate();
     if (!change.ok()) return Outcome::done;
-    change.add_word(leaf.meta(position), reserved.word, 0);
+    if (reserved.word != 0) change.add_word(leaf.meta(position), reserved.word, 0);
     change.add_word(leaf.status(), s.word,
                     s.remove(total + static_cast<std::uint32_t>(sizeof(Word))));
     const Answer tried = change.execute(Durability::later);
