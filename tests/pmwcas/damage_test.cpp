@@ -159,6 +159,35 @@ TEST(PmwcasDamage, AReferenceBehindTheWords) {
   EXPECT_GT(used, 0U);
 }
 
+// An install that stands for an install, in the word and in its record: a swap of the word for
+// itself had no end.
+TEST(PmwcasDamage, AnInstallThatStandsForItself) {
+  Damaged made;
+  make(made);
+  unsigned slot = 0;
+  while (made.memory.word(made.table + slot * sizeof(Word)) != made.lane) ++slot;
+  const Memory damaged(pmem::kMinPoolBytes);
+  std::uint64_t used = 0;
+  for (unsigned which = 0; which < kDescriptors; ++which) {
+    const Offset descriptor =
+        made.lane + offsetof(LaneAt, descriptors) + which * sizeof(DescriptorAt);
+    const Word next = State{made.memory.word(descriptor)}.sequence() + 1;
+    for (std::size_t i = 0; i < kWords; ++i) {
+      const Offset word = made.words + i * sizeof(Word);
+      const Offset record = made.lane + offsetof(LaneAt, install);
+      damaged.become(made.memory);
+      const Word install = Reference(Reference::Kind::install, slot, which, 0, next).word();
+      damaged.word(record + offsetof(InstallAt, old)) = damaged.word(word);
+      damaged.word(record + offsetof(InstallAt, sequence)) = next;
+      damaged.word(record + offsetof(InstallAt, target)) = install;
+      damaged.word(record + offsetof(InstallAt, at)) = 0;
+      damaged.word(word) = install;
+      used += use(damaged) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(used, 0U);
+}
+
 // Two slots that name one lane, or the table itself, would work on the same descriptors.
 TEST(PmwcasDamage, ALaneBelongsToOneSlot) {
   Damaged made;

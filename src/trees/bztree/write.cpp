@@ -161,7 +161,7 @@ bool BzTree<Keys>::write_key(Reserved& record, Key key) {
   return true;
 }
 
-// Whether a place behind the entries is as a fresh leaf has it. A crash that took a reservation
+// A1: whether a place behind the entries is as a fresh leaf has it. A crash that took a reservation
 // back may have left it, or bytes of its record, which could look like anything once the place
 // counts: a visible entry, a reference. They go with the leaf.
 template <class Keys>
