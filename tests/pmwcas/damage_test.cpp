@@ -132,13 +132,18 @@ TEST(PmwcasDamage, IsRefusedOrHarmless) {
   EXPECT_GT(used, 0U);
 }
 
+unsigned slot_of(const Damaged& made) {
+  unsigned slot = 0;
+  while (made.memory.word(made.table + slot * sizeof(Word)) != made.lane) ++slot;
+  return slot;
+}
+
 // What lies behind the words of a descriptor is of earlier operations: a reference that names it is
 // damage, not the operation that is under way there.
 TEST(PmwcasDamage, AReferenceBehindTheWords) {
   Damaged made;
   make(made);
-  unsigned slot = 0;
-  while (made.memory.word(made.table + slot * sizeof(Word)) != made.lane) ++slot;
+  const unsigned slot = slot_of(made);
   const Memory damaged(pmem::kMinPoolBytes);
   std::uint64_t used = 0;
   for (unsigned which = 0; which < kDescriptors; ++which) {
@@ -164,8 +169,7 @@ TEST(PmwcasDamage, AReferenceBehindTheWords) {
 TEST(PmwcasDamage, AnInstallThatStandsForItself) {
   Damaged made;
   make(made);
-  unsigned slot = 0;
-  while (made.memory.word(made.table + slot * sizeof(Word)) != made.lane) ++slot;
+  const unsigned slot = slot_of(made);
   const Memory damaged(pmem::kMinPoolBytes);
   std::uint64_t used = 0;
   for (unsigned which = 0; which < kDescriptors; ++which) {
