@@ -417,27 +417,22 @@ void DescriptorPool::note_met(const Operation& operation, Lane& lane, Lines& lin
   }
 }
 
-// The oldest one that no operation took along is flushed now, for whatever fence comes next.
-void DescriptorPool::note_swapped(Word* word, Lane& lane) {
-  const auto known = std::span(lane.swapped).first(lane.swapped_count);
-  if (std::ranges::find(known, word) != known.end()) return;
-  if (lane.swapped_count == lane.swapped.size()) {
-    medium_.flush(lane.swapped.front(), sizeof(Word));
-    std::ranges::copy(known.subspan(1), lane.swapped.begin());
-    --lane.swapped_count;
-  }
-  lane.swapped[lane.swapped_count++] = word;
-}
-
 // A single word that need not be durable takes one swap: nobody ever meets a reference to it.
 Answer DescriptorPool::run_alone(Word* word, Word expected, Word desired, Lane& lane) {
   lane.met_count = 0;
+  if (lane.swapped_count == lane.swapped.size()) {  // none of an operation took them along
+    Lines lines(medium_);
+    if (!fence(lane, lines, Rest::goes_along)) return Answer::io_error;
+  }
   while (true) {
     const Word now = look(word);
     if (now == expected) {
       if (!swap(word, expected, desired)) continue;
       medium_.count_written(sizeof(Word));
-      if (medium_.fences_wait()) note_swapped(word, lane);
+      const auto known = std::span(lane.swapped).first(lane.swapped_count);
+      if (medium_.fences_wait() && std::ranges::find(known, word) == known.end()) {
+        lane.swapped[lane.swapped_count++] = word;
+      }
       count(lane.executed[1]);
       base::reached("W3: a single word is swapped");
       return Answer::succeeded;

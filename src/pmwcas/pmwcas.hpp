@@ -178,7 +178,6 @@ class DescriptorPool {
   Lane* new_lane(unsigned slot);
 
   [[nodiscard]] Answer run(Descriptor& mine, Durability durability);
-  void note_swapped(Word* word, Lane& lane);
   [[nodiscard]] Answer run_alone(Word* word, Word expected, Word desired, Lane& lane);
   class Lines;
   void write_out(Descriptor& mine, std::size_t which, Lines& lines);

@@ -180,5 +180,20 @@ TEST(PmwcasApi, SingleWordsThatAreDurableLater) {
   EXPECT_EQ(counted().flushes, before.flushes + 1);
 }
 
+// More of them than a lane remembers: the others are durable before.
+TEST(PmwcasApi, ManySingleWordsThatAreDurableLater) {
+  constexpr std::size_t kMany = 40;
+  const auto pool = words_of(std::vector<Word>(kMany, 0));
+  ASSERT_EQ(change(*pool, {{0, 0, 1}, {1, 0, 1}}), Answer::succeeded);
+  EXPECT_EQ(settled(*pool), "");
+  const auto before = pool->medium().counters().fences;
+  for (std::size_t i = 2; i < kMany; ++i) {
+    ASSERT_EQ(change(*pool, {{i, 0, 1}}, Durability::later), Answer::succeeded) << i;
+  }
+  EXPECT_EQ(pool->medium().counters().fences - before, (kMany - 2) / 16);
+  EXPECT_EQ(settled(*pool), "");
+  EXPECT_EQ(pool->medium().counters().fences - before, (kMany - 2) / 16 + 1);
+}
+
 }  // namespace
 }  // namespace everleaf::pmwcas

@@ -132,10 +132,27 @@ TEST(PmwcasDamage, IsRefusedOrHarmless) {
   EXPECT_GT(used, 0U);
 }
 
-unsigned slot_of(const Damaged& made) {
+Offset descriptor_at(const Damaged& made, unsigned which) {
+  return made.lane + offsetof(LaneAt, descriptors) + which * sizeof(DescriptorAt);
+}
+
+// Pools that can be used after spoil(damaged, slot, descriptor's number, its next sequence, offset
+// of a word): for each descriptor of the lane and each word.
+template <class Spoil>
+std::uint64_t used_with(const Damaged& made, Spoil spoil) {
   unsigned slot = 0;
   while (made.memory.word(made.table + slot * sizeof(Word)) != made.lane) ++slot;
-  return slot;
+  const Memory damaged(pmem::kMinPoolBytes);
+  std::uint64_t used = 0;
+  for (unsigned which = 0; which < kDescriptors; ++which) {
+    const Word next = State{made.memory.word(descriptor_at(made, which))}.sequence() + 1;
+    for (std::size_t i = 0; i < kWords; ++i) {
+      damaged.become(made.memory);
+      spoil(damaged, slot, which, next, made.words + i * sizeof(Word));
+      used += use(damaged) ? 1 : 0;
+    }
+  }
+  return used;
 }
 
 // What lies behind the words of a descriptor is of earlier operations: a reference that names it is
@@ -143,25 +160,15 @@ unsigned slot_of(const Damaged& made) {
 TEST(PmwcasDamage, AReferenceBehindTheWords) {
   Damaged made;
   make(made);
-  const unsigned slot = slot_of(made);
-  const Memory damaged(pmem::kMinPoolBytes);
-  std::uint64_t used = 0;
-  for (unsigned which = 0; which < kDescriptors; ++which) {
-    const Offset descriptor =
-        made.lane + offsetof(LaneAt, descriptors) + which * sizeof(DescriptorAt);
-    const Word next = State{made.memory.word(descriptor)}.sequence() + 1;
-    for (unsigned index = 0; index < kMaxWords; ++index) {
-      for (std::size_t i = 0; i < kWords; ++i) {
-        const Offset word = made.words + i * sizeof(Word);
-        damaged.become(made.memory);
-        damaged.word(word) =
-            Reference(Reference::Kind::descriptor, slot, which, index, next).word();
-        damaged.word(descriptor + offsetof(DescriptorAt, words) + index * sizeof(WordEntry)) = word;
-        used += use(damaged) ? 1 : 0;
-      }
-    }
+  for (unsigned index = 0; index < kMaxWords; ++index) {
+    const auto spoil = [&](const Memory& damaged, unsigned slot, unsigned which, Word next,
+                           Offset word) {
+      damaged.word(word) = Reference(Reference::Kind::descriptor, slot, which, index, next).word();
+      damaged.word(descriptor_at(made, which) + offsetof(DescriptorAt, words) +
+                   index * sizeof(WordEntry)) = word;
+    };
+    EXPECT_GT(used_with(made, spoil), 0U) << index;
   }
-  EXPECT_GT(used, 0U);
 }
 
 // An install that stands for an install, in the word and in its record: a swap of the word for
@@ -169,27 +176,17 @@ TEST(PmwcasDamage, AReferenceBehindTheWords) {
 TEST(PmwcasDamage, AnInstallThatStandsForItself) {
   Damaged made;
   make(made);
-  const unsigned slot = slot_of(made);
-  const Memory damaged(pmem::kMinPoolBytes);
-  std::uint64_t used = 0;
-  for (unsigned which = 0; which < kDescriptors; ++which) {
-    const Offset descriptor =
-        made.lane + offsetof(LaneAt, descriptors) + which * sizeof(DescriptorAt);
-    const Word next = State{made.memory.word(descriptor)}.sequence() + 1;
-    for (std::size_t i = 0; i < kWords; ++i) {
-      const Offset word = made.words + i * sizeof(Word);
-      const Offset record = made.lane + offsetof(LaneAt, install);
-      damaged.become(made.memory);
-      const Word install = Reference(Reference::Kind::install, slot, which, 0, next).word();
-      damaged.word(record + offsetof(InstallAt, old)) = damaged.word(word);
-      damaged.word(record + offsetof(InstallAt, sequence)) = next;
-      damaged.word(record + offsetof(InstallAt, target)) = install;
-      damaged.word(record + offsetof(InstallAt, at)) = 0;
-      damaged.word(word) = install;
-      used += use(damaged) ? 1 : 0;
-    }
-  }
-  EXPECT_GT(used, 0U);
+  const auto spoil = [&](const Memory& damaged, unsigned slot, unsigned which, Word next,
+                         Offset word) {
+    const Offset record = made.lane + offsetof(LaneAt, install);
+    const Word install = Reference(Reference::Kind::install, slot, which, 0, next).word();
+    damaged.word(record + offsetof(InstallAt, old)) = damaged.word(word);
+    damaged.word(record + offsetof(InstallAt, sequence)) = next;
+    damaged.word(record + offsetof(InstallAt, target)) = install;
+    damaged.word(record + offsetof(InstallAt, at)) = 0;
+    damaged.word(word) = install;
+  };
+  EXPECT_GT(used_with(made, spoil), 0U);
 }
 
 // Two slots that name one lane, or the table itself, would work on the same descriptors.
