@@ -717,6 +717,7 @@ void DescriptorPool::note_pending(const Lane& lane, Lines& lines, Rest rest) con
   using Phase = Lane::Phase;
   if (rest == Rest::goes_along) {
     for (const Word* const word : std::span(lane.swapped).first(lane.swapped_count)) {
+      // crash: flush stays: a crash may take these words back, a proper close must not
       lines.add(word, sizeof(Word));
     }
   }
