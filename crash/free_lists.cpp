@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace {
 
@@ -62,6 +63,28 @@ void free_block(Lists& lists, void* memory, bool line) noexcept {
   lists.free[block->list] = block;
 }
 
+struct Chunk {
+  Chunk* next;
+};
+thread_local Chunk* g_chunks = nullptr;
+thread_local std::size_t g_chunk_bytes = 0;
+
+void* make_chunk(std::size_t bytes, std::align_val_t align) {
+  if (g_chunk_bytes != 0 && g_chunk_bytes != bytes) {
+    std::fputs("everleaf-crash: chunks of two sizes\n", stderr);
+    std::abort();
+  }
+  g_chunk_bytes = bytes;
+  if (g_chunks != nullptr) return std::exchange(g_chunks, g_chunks->next);
+  void* const memory = std::aligned_alloc(static_cast<std::size_t>(align), bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+void free_chunk(void* memory) noexcept {
+  g_chunks = new (memory) Chunk{g_chunks};
+}
+
 }  // namespace
 
 void* operator new(std::size_t bytes) {
@@ -76,12 +99,9 @@ void operator delete(void* memory, std::size_t) noexcept {
   free_block(g_plain, memory, false);
 }
 
-// No object of the library asks for more than a line.
+// An object of a line, or a chunk of base::NodeArena, which all have one size.
 void* operator new(std::size_t bytes, std::align_val_t align) {
-  if (static_cast<std::size_t>(align) > kGrain) {
-    std::fputs("everleaf-crash: an object asks for more than the alignment of a line\n", stderr);
-    std::abort();
-  }
+  if (static_cast<std::size_t>(align) > kGrain) return make_chunk(bytes, align);
   void* const memory = make(g_lines, bytes, true);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
@@ -89,6 +109,7 @@ void* operator new(std::size_t bytes, std::align_val_t align) {
 void operator delete(void* memory, std::align_val_t) noexcept {
   free_block(g_lines, memory, true);
 }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+void operator delete(void* memory, std::size_t, std::align_val_t align) noexcept {
+  if (static_cast<std::size_t>(align) > kGrain) return free_chunk(memory);
   free_block(g_lines, memory, true);
 }

@@ -8,8 +8,8 @@
 //   is
 //       nobody's variable;
 //   E2. what is loaded or stored is a pointer: pools have offsets, they may be mapped anywhere;
-//   E3. it goes through a member of a class that has a destructor to run, or virtual functions: the
-//       pool outlives the process, so nobody would run it.
+//   E3. it is one of, or goes through a member of, a class that has a destructor to run, or virtual
+//       functions: the pool outlives the process, so nobody would run it; or a pointer (E2).
 // Atomic accesses keep their hooks: the scheduler switches threads there.
 // A store that was wrongly left out is found by the audit. That no load is,
 // -fplugin-arg-elsewhere-verify is for: the hooks become calls of __everleaf_elsewhere, which ends
@@ -101,14 +101,29 @@ bool is_of_variable(tree what) {
          is_to_variable(TREE_OPERAND(base, 0));
 }
 
+// Bases are members, too.
+bool has_pointer(tree type) {
+  while (TREE_CODE(type) == ARRAY_TYPE) type = TREE_TYPE(type);
+  if (POINTER_TYPE_P(type)) return true;
+  if (TREE_CODE(type) != RECORD_TYPE) return false;  // of a union it may be another member
+  for (tree member = TYPE_FIELDS(type); member != NULL_TREE; member = DECL_CHAIN(member)) {
+    if (TREE_CODE(member) == FIELD_DECL && has_pointer(TREE_TYPE(member))) return true;
+  }
+  return false;
+}
+
+bool is_of_process(tree type) {
+  return CLASS_TYPE_P(type) && (TYPE_HAS_NONTRIVIAL_DESTRUCTOR(type) ||
+                                TYPE_CONTAINS_VPTR_P(type) || has_pointer(type));
+}
+
 // E3
 bool is_in_object(tree what) {
+  if (is_of_process(TREE_TYPE(what))) return true;
   for (; handled_component_p(what); what = TREE_OPERAND(what, 0)) {
     if (TREE_CODE(what) != COMPONENT_REF) continue;
     const tree owner = DECL_CONTEXT(TREE_OPERAND(what, 1));
-    if (owner != NULL_TREE && CLASS_TYPE_P(owner) &&
-        (TYPE_HAS_NONTRIVIAL_DESTRUCTOR(owner) || TYPE_CONTAINS_VPTR_P(owner)))
-      return true;
+    if (owner != NULL_TREE && is_of_process(owner)) return true;
   }
   return false;
 }

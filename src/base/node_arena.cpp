@@ -1,7 +1,6 @@
 #include "base/node_arena.hpp"
 
 #include <cstdint>
-#include <cstdlib>
 #include <new>
 
 #include <sys/mman.h>
@@ -17,6 +16,8 @@ namespace everleaf::base {
 namespace {
 
 constexpr std::size_t kLine = 64;
+// To its size: a block finds its arena in the chunk's first line.
+constexpr std::align_val_t kChunkAlign{kNodeChunkBytes};
 
 }  // namespace
 
@@ -26,7 +27,7 @@ NodeArena::NodeArena(std::size_t block_bytes) noexcept
 NodeArena::~NodeArena() {
   for (void* const chunk : chunks_) {
     ASAN_UNPOISON_MEMORY_REGION(chunk, kNodeChunkBytes);
-    std::free(chunk);
+    ::operator delete(chunk, kNodeChunkBytes, kChunkAlign);
   }
 }
 
@@ -40,9 +41,7 @@ void* NodeArena::allocate() {
   }
   if (used_ + block_bytes_ > kNodeChunkBytes) {
     chunks_.reserve(chunks_.size() + 1);
-    // Aligned to its size: a block finds its arena in the chunk's first line.
-    void* const chunk = std::aligned_alloc(kNodeChunkBytes, kNodeChunkBytes);
-    if (chunk == nullptr) throw std::bad_alloc();
+    void* const chunk = ::operator new(kNodeChunkBytes, kChunkAlign);
     // Not the first one: a small index shall not take a whole huge page.
     if (!chunks_.empty()) (void)::madvise(chunk, kNodeChunkBytes, MADV_HUGEPAGE);
     chunks_.push_back(chunk);

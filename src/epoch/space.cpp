@@ -31,6 +31,7 @@ constexpr std::size_t kClassCount = [] {
 }();
 
 std::size_t class_of(std::size_t bytes) {
+  if (bytes <= 128) return bytes == 0 ? 0 : (bytes - 1) / 16;  // key records, mostly
   const auto end = kClasses.begin() + kClassCount;
   const auto at = std::lower_bound(kClasses.begin(), end, std::max<std::size_t>(bytes, 1));
   return at == end ? kNone : static_cast<std::size_t>(at - kClasses.begin());
@@ -151,7 +152,7 @@ Outcome Space::open() {
   const auto* entry = medium_.at<Extent>(table_);
   for (const auto* const end = entry + entries_; entry != end; ++entry) {
     const std::uint64_t at = pmem::load(&entry->at);
-    if (at == 0) continue;
+    if (at == 0) break;  // extents are never given back: the first free entry is the end
     const std::uint64_t bytes = pmem::load(&entry->bytes);
     // Allocated blocks do not overlap: the same one twice is the only way for extents to do so.
     const bool known = std::ranges::find(runs_, at, &Run::at) != runs_.end();

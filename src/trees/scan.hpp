@@ -57,9 +57,9 @@ class Ranks {
 
 // Puts what was copied out of a leaf, `most` entries at most, in key order. False: a key record is
 // impossible.
-// By counting: few entries, and hardly a branch to guess. In a damaged pool another thread may
-// write where the records lie: then entries are missing, or there twice, whatever the comparisons
-// say.
+// By counting where that tells all apart: few entries, and hardly a branch to guess. In a damaged
+// pool another thread may write where the records lie, so where each entry is put must not depend
+// on what comparisons say later: each is there once, in whatever order.
 template <std::size_t most, class Keys, class Item>
 [[nodiscard]] bool sort_entries(const Keys& keys, std::span<Item> entries) {
   const std::size_t n = entries.size();
@@ -67,16 +67,19 @@ template <std::size_t most, class Keys, class Item>
   std::ranges::copy(entries, from.begin());
   std::array<std::uint64_t, most> order;
   bool sound = true;
-  const auto put = [&](auto&& tie) {
+  const auto put = [&](auto&& is_below) {
     if (Ranks<most> ranks; ranks.count(std::span(order).first(n))) {
       for (std::size_t i = 0; i < n; ++i) entries[ranks[i]] = from[i];
       return;
     }
+    std::array<std::uint16_t, most> sorted;
     for (std::size_t i = 0; i < n; ++i) {
-      std::size_t rank = 0;
-      for (std::size_t k = 0; k < n; ++k) rank += order[k] < order[i] ? 1 : 0;
-      entries[rank + tie(i)] = from[i];
+      auto* const end = sorted.data() + i;
+      auto* const at = std::upper_bound(sorted.data(), end, i, is_below);
+      std::copy_backward(at, end, end + 1);
+      *at = static_cast<std::uint16_t>(i);
     }
+    for (std::size_t i = 0; i < n; ++i) entries[i] = from[sorted[i]];
   };
   if constexpr (Keys::kRecords) {
     std::array<Bytes, most> key;
@@ -94,16 +97,12 @@ template <std::size_t most, class Keys, class Item>
     // The first eight bytes in which they differ.
     for (std::size_t i = 0; i < n; ++i)
       order[i] = Keys::prefix_of(key[i].substr(std::min(common, key[i].size())));
-    put([&](std::size_t i) {
-      std::size_t below = 0;
-      for (std::size_t k = 0; k < n; ++k) {
-        below += k != i && order[k] == order[i] && key[k] < key[i] ? 1 : 0;
-      }
-      return below;
+    put([&](std::size_t a, std::size_t b) {
+      return order[a] != order[b] ? order[a] < order[b] : key[a] < key[b];
     });
   } else {
     for (std::size_t i = 0; i < n; ++i) order[i] = from[i].key;
-    put([](std::size_t) { return std::size_t{0}; });
+    put([&](std::size_t a, std::size_t b) { return order[a] < order[b]; });
   }
   return sound;
 }
