@@ -298,6 +298,12 @@ Index<K> make_index(Pool& pool, const std::string& spec) {
                 fmt::format("index '{}': {}", spec, index.error().message));
 }
 
+void make_room(Pool pool, const Plan& plan) {
+  const Outcome made = plan.room == 0 ? Outcome::done : pool.make_room(plan.room);
+  if (made == Outcome::done) return;
+  throw Failure(kExitIo, fmt::format("--room {}: {}", plan.room, describe(made)));
+}
+
 template <class K>
 std::unique_ptr<Contender> make_tree(const IndexChoice& choice, const Plan& plan,
                                      Scratch* scratch) {
@@ -306,6 +312,7 @@ std::unique_ptr<Contender> make_tree(const IndexChoice& choice, const Plan& plan
   const PoolOptions options = pool_options(plan, Mode::create);
   auto pool = file.empty() ? Pool::anonymous(options) : Pool::open(file, options);
   if (!pool) fail_to_create(plan, pool.error());
+  make_room(*pool, plan);
   Index<K> index = make_index<K>(*pool, choice.name);
   const std::string spec = index.info().spec;
   Identity identity{choice.name, spec, pool->info().domain, true, is_buffered(spec)};
@@ -323,6 +330,7 @@ std::unique_ptr<Contender> make_store(const IndexChoice& choice, const Plan& pla
                              buffered ? Durability::buffered : Durability::strict};
   auto store = file.empty() ? Store::anonymous(options) : Store::open(file, options);
   if (!store) fail_to_create(plan, store.error());
+  make_room(store->pool(), plan);
   auto table = store->table<K>("bench", choice.name);
   if (!table) fail_to_create(plan, table.error());
   Identity identity{choice.name, table->stats().spec, store->pool().info().domain, true, buffered};

@@ -46,6 +46,10 @@ void declare_where(CLI::App& app, Arguments& arguments) {
                  "maps; own: as each comes, pools with huge pages and maps with what malloc takes")
       ->check(CLI::IsMember({"small", "huge", "own"}))
       ->capture_default_str();
+  app.add_option("--room", arguments.room,
+                 "Space that pools take before the first phase, for example 1GB: none is cleared "
+                 "while they are measured; default: they grow as they need it")
+      ->transform(CLI::AsSizeValue(false));
   app.add_option("--epoch", arguments.epoch,
                  "Buffered trees: length of an epoch, 1us to 10s, for example 5ms; 0: only sync "
                  "steps; default: 50ms");

@@ -427,6 +427,7 @@ Plan make_plan(const Arguments& arguments) {
   }
   plan.emulate = arguments.emulate;
   plan.pages = arguments.pages;
+  plan.room = arguments.room;
   plan.epoch = choose_epoch(arguments.epoch);
   plan.dir = choose_dir(arguments.dir);
   plan.repeat = static_cast<unsigned>(arguments.repeat);

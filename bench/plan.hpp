@@ -157,6 +157,7 @@ struct Arguments {
   std::string domain;
   bool emulate = false;
   std::string pages = "small";  // huge; own
+  std::uint64_t room = 0;       // bytes
   std::string epoch;
   std::string dir;
   std::uint64_t repeat = 3;
@@ -183,6 +184,7 @@ struct Plan {
   std::optional<Domain> domain;  // nullopt: what the library detects
   bool emulate = false;
   std::string pages = "small";
+  std::uint64_t room = 0;  // bytes that pools have before the first phase
   std::chrono::nanoseconds epoch = PoolOptions{}.epoch_length;  // of buffered trees
   std::filesystem::path dir;
   unsigned repeat = 1;

@@ -183,6 +183,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["scan_length"] = plan.scan_length;
   json["batch"] = plan.batch;
   json["pages"] = plan.pages;
+  json["room"] = plan.room;
   json["store"] = plan.store;
   json["value_bytes"] = plan.value_bytes;
   json["seed"] = plan.seed;

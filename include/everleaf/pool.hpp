@@ -153,6 +153,11 @@ class Pool {
   // copies. O(pool). No writer may run meanwhile.
   [[nodiscard]] Result<CheckReport> check() const;
 
+  // Storage for so many bytes more than indexes have taken so far, at once instead of while the pool
+  // grows, and for as long as the pool is there: writes do not wait for it, nor for the thread that
+  // clears it. O(bytes). done, out_of_space (nothing changed), read_only or io_error. Any thread.
+  Outcome make_room(std::uint64_t bytes);
+
   // --- Buffered trees ---
   // Every operation on any of them that returned before is durable afterwards. O(changes of two
   // epochs). done, or io_error.

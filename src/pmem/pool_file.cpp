@@ -386,16 +386,20 @@ Result<void> PoolFile::format() {
   return {};
 }
 
-bool PoolFile::grow(std::uint64_t bytes) {
-  bool grown = bytes <= medium_->size();
-  if (!grown) {
-    waiting_.fetch_add(1, std::memory_order_relaxed);
-    {
-      const base::MutexGuard guard(grow_mutex_);
-      grown = bytes <= medium_->size() || grow_now(bytes);
-    }
-    waiting_.fetch_sub(1, std::memory_order_relaxed);
+bool PoolFile::make_room(std::uint64_t bytes) {
+  if (bytes <= medium_->size()) return true;
+  waiting_.fetch_add(1, std::memory_order_relaxed);
+  bool grown = false;
+  {
+    const base::MutexGuard guard(grow_mutex_);
+    grown = bytes <= medium_->size() || grow_now(bytes);
   }
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  return grown;
+}
+
+bool PoolFile::grow(std::uint64_t bytes) {
+  const bool grown = make_room(bytes);
   if (grown && cleared_) keep_ahead(bytes);
   return grown;
 }

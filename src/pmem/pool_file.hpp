@@ -6,7 +6,7 @@
 // eighth of the pool, 32 MiB at most. It takes one huge page at a time, so that whoever needs more
 // than there is waits for one step, and ends before the pool is marked clean.
 //
-// Thread safety: grow() from any thread; the rest belongs to the thread that opens and closes.
+// Thread safety: grow() and make_room() from any thread; the rest belongs to the thread that opens and closes.
 // Invariants
 //   G1. One thread at a time changes the size of the file and of the medium: it holds grow_mutex_.
 //   G2. The room is never part of the heap: it is zeros behind the frontier, like any space that a
@@ -79,6 +79,8 @@ class PoolFile {
   // Backs at least `bytes` of the pool with storage. False: the disk, the cap or the address range
   // is full, and nothing changed.
   bool grow(std::uint64_t bytes);
+  // The same for bytes that nobody needs yet: nothing is kept ahead of them.
+  bool make_room(std::uint64_t bytes);
   // Of a read-only pool that nobody uses: maps the file's bytes again, with room behind them
   // (memory of the caller stays as it is), and lets trees write there until end_recovery().
   Result<void> begin_recovery();

@@ -496,6 +496,15 @@ void PoolState::reach_store(std::vector<pmem::Offset>& reachable,
   for (std::uint64_t i = pmem::load(&root.dropped); i < count; ++i) reachable.push_back(words[i]);
 }
 
+Outcome PoolState::make_room(std::uint64_t bytes) {
+  if (file_->read_only()) return Outcome::read_only;
+  if (medium().failed()) return Outcome::io_error;
+  const std::uint64_t used = pmem::load(&file_->state().frontier);
+  const bool made = bytes <= pmem::kMaxPoolBytes && file_->make_room(used + bytes);
+  if (made) return Outcome::done;
+  return medium().failed() ? Outcome::io_error : Outcome::out_of_space;
+}
+
 Result<CheckReport> PoolState::check() {
   CheckReport report;
   if (file_->header_copy_damaged()) {
@@ -673,6 +682,9 @@ Result<CheckReport> Pool::check() const {
   return state_->check();
 }
 
+Outcome Pool::make_room(std::uint64_t bytes) {
+  return state_->make_room(bytes);
+}
 Outcome Pool::sync() {
   return state_->epochs() == nullptr ? Outcome::done : state_->epochs()->sync();
 }

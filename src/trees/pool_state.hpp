@@ -52,6 +52,7 @@ class PoolState {
   // Of an open before this one, in the same mapping.
   void add_replayed(std::uint32_t records) { replayed_ += records; }
   [[nodiscard]] Counters counters() const { return file_->medium().counters(); }
+  Outcome make_room(std::uint64_t bytes);
   Result<CheckReport> check();
   // What the death of the process does: nothing is written any more.
   void abandon();
