@@ -22,7 +22,7 @@ enum class Progress : std::uint8_t {
 };
 
 // More at once do not find more memory that is idle.
-inline constexpr std::size_t kSearchesAtOnce = 16;
+inline constexpr std::size_t kSearchesAtOnce = 32;
 
 // As find() of each key. A Search is made from the tree and a key, and takes steps as long as a pin
 // of `grace` lives; step(Lookup&) tells how far it came.

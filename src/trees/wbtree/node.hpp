@@ -163,34 +163,39 @@ class Node {
   template <bool kBelow = false, class Keys>
   [[nodiscard]] unsigned rank(const Keys& keys, const Slots& slots,
                               const typename Keys::Probe& probe) const {
-    const auto goes_before = [&](unsigned entry_number) {
-      const int order = keys.compare(key(entry_number), probe);
-      return kBelow ? order < 0 : order <= 0;
-    };
     unsigned low = 0;
-    unsigned high = slots.count();
-    while (high - low > 8) {
-      const unsigned middle = (low + high) / 2;
-      if (goes_before(slots.at(middle))) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    Word last = 0;
-    std::memcpy(&last, &slots.byte[low + 1], sizeof last);
     if constexpr (Keys::kRecords) {
-      while (low < high && goes_before(last & 0xFF)) {
-        ++low;
-        last >>= 8;
+      const auto goes_before = [&](unsigned entry_number) {
+        const int order = keys.compare(key(entry_number), probe);
+        return kBelow ? order < 0 : order <= 0;
+      };
+      unsigned high = slots.count();
+      while (high - low > 8) {
+        const unsigned middle = (low + high) / 2;
+        if (goes_before(slots.at(middle))) {
+          low = middle + 1;
+        } else {
+          high = middle;
+        }
       }
+      while (low < high && goes_before(slots.at(low))) ++low;
       return low;
     } else {
-      // All eight compared without a branch: a misprediction costs more than the loads.
-      unsigned before = 0;
-      for (unsigned i = 0; i < high - low; ++i, last >>= 8) {
-        before += static_cast<unsigned>(goes_before(last & 0xFF));
+      // Without a branch on a key: a misprediction costs more than the loads.
+      const auto goes_before = [&](unsigned entry_number) {
+        const Word word = key(entry_number);
+        return static_cast<unsigned>(kBelow ? word < probe.key : word <= probe.key);
+      };
+      unsigned left = slots.count();
+      while (left > 8) {
+        const unsigned half = left / 2;
+        low += half & (0U - goes_before(slots.at(low + half - 1)));
+        left -= half;
       }
+      Word last = 0;
+      std::memcpy(&last, &slots.byte[low + 1], sizeof last);
+      unsigned before = 0;
+      for (unsigned i = 0; i < left; ++i, last >>= 8) before += goes_before(last & 0xFF);
       return low + before;
     }
   }

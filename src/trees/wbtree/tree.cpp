@@ -61,15 +61,13 @@ typename WbTree<Keys>::Way WbTree<Keys>::begin(const Probe& probe) const {
   const base::VersionLock* const above = &lock_of(c_.root_word);
   const std::uint64_t version = above->begin();
   const Word root = pmem::load(root_word());
-  const Way way{above, version, root & ~Word{kNodeAlign - 1},
-                static_cast<unsigned>(root & (kNodeAlign - 1))};
-  prefetch(way);
-  return way;
+  return {above, version, root & ~Word{kNodeAlign - 1},
+          static_cast<unsigned>(root & (kNodeAlign - 1))};
 }
 
 template <class Keys>
 void WbTree<Keys>::prefetch(const Way& way) const {
-  if (!possible(way.node)) return;
+  if (way.height > kFetched || !possible(way.node)) return;
   if (way.height == 0) {
     leaf(way.node).prefetch();
   } else {
@@ -93,7 +91,6 @@ std::optional<typename WbTree<Keys>::Walk> WbTree<Keys>::step(const Probe& probe
   const Offset child = child_for(way.node, probe, lock, version);
   if (child == 0) return lock.unchanged(version) ? Walk::corrupt : Walk::retry;
   way = {&lock, version, child, way.height - 1};
-  prefetch(way);
   return std::nullopt;
 }
 
@@ -103,6 +100,7 @@ typename WbTree<Keys>::Walk WbTree<Keys>::descend(const Probe& probe, Place& pla
   Way way = begin(probe);
   place.is_root = way.height == 0;
   while (true) {
+    prefetch(way);
     if (const auto walk = step(probe, way, place)) return *walk;
   }
 }
@@ -215,11 +213,18 @@ template <class Keys>
 class WbTree<Keys>::Search {
  public:
   Search(const WbTree& tree, Key key)
-      : tree_(tree), probe_(tree.keys_.probe(key)), way_(tree.begin(probe_)) {}
+      : tree_(tree), probe_(tree.keys_.probe(key)), way_(tree.begin(probe_)) {
+    tree_.prefetch(way_);
+  }
   Progress step(Lookup& answer) {
     Place place;
-    const auto walk = tree_.step(probe_, way_, place);
-    if (!walk) return Progress::on;
+    std::optional<Walk> walk;
+    do walk = tree_.step(probe_, way_, place);
+    while (!walk && way_.height > kFetched);
+    if (!walk) {
+      tree_.prefetch(way_);
+      return Progress::on;
+    }
     const bool sure = *walk == Walk::there && tree_.look(probe_, place, answer);
     return sure ? Progress::answered : Progress::alone;
   }

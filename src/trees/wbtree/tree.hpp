@@ -68,6 +68,7 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
     Offset node;
     unsigned height;
   };
+  static constexpr unsigned kFetched = 1;  // up to this height; what is above is cached
   struct Step {
     Offset node;
     std::uint64_t version;
