@@ -47,6 +47,12 @@ struct Ends {
   }
 };
 
+// How a node is searched. Alone: with branches on keys, by whose prediction the processor looks
+// ahead in the node and beyond it. Beside other searches, which give it enough to do: without, for a
+// misprediction costs more than the loads. (Measured: many look-ups at once 1.14 with the second,
+// insertions 0.95.)
+enum class Searching : std::uint8_t { alone, together };
+
 template <class Keys>
 class Node {
  public:
@@ -85,30 +91,40 @@ class Node {
 
   [[nodiscard]] Ends ends() const {
     const Word pivot_key = pivot();
-    return {first([&](unsigned i) { return !keys_->in_right(key(i), pivot_key); }),
-            first([&](unsigned i) { return keys_->in_left(key(i), pivot_key); })};
+    return {first<Searching::alone>([&](unsigned i) { return !keys_->in_right(key(i), pivot_key); }),
+            first<Searching::alone>([&](unsigned i) { return keys_->in_left(key(i), pivot_key); })};
   }
 
   // Entries of the right region at or below the probe.
+  template <Searching kHow>
   [[nodiscard]] unsigned right_rank(Word pivot_key, const Probe& probe) const {
-    return first([&](unsigned i) {
+    return first<kHow>([&](unsigned i) {
       const Word word = key(i);
-      return !keys_->in_right(word, pivot_key) || keys_->compare(word, probe) > 0;
+      if constexpr (Keys::kRecords || kHow == Searching::alone) {
+        return !keys_->in_right(word, pivot_key) || keys_->compare(word, probe) > 0;
+      } else {
+        return both(word > pivot_key, word <= probe.key) == 0;
+      }
     });
   }
   // The first entry of the left region at (kOr) or above the probe.
-  template <bool kOr>
+  template <bool kOr, Searching kHow>
   [[nodiscard]] unsigned left_rank(Word pivot_key, const Probe& probe) const {
-    return first([&](unsigned i) {
+    return first<kHow>([&](unsigned i) {
       const Word word = key(i);
-      if (!keys_->in_left(word, pivot_key)) return false;
-      const int order = keys_->compare(word, probe);
-      return kOr ? order >= 0 : order > 0;
+      if constexpr (Keys::kRecords || kHow == Searching::alone) {
+        if (!keys_->in_left(word, pivot_key)) return false;
+        const int order = keys_->compare(word, probe);
+        return kOr ? order >= 0 : order > 0;
+      } else {
+        return both(word < pivot_key, kOr ? word >= probe.key : word > probe.key) != 0;
+      }
     });
   }
 
   // Of two equal keys the one nearer to the free entries counts (rule E): the last of them in the
   // right region, the first of them in the left one. So do the two searches find it.
+  template <Searching kHow = Searching::alone>
   [[nodiscard]] Place find(const Probe& probe) const {
     const Word pivot_key = pivot();
     const bool live = (meta() & kPivotLive) != 0;
@@ -118,13 +134,13 @@ class Node {
     const bool any_left = is_left(capacity_ - 1);
     if (order == 0) return {Side::right, true, live, live || any_left, is_right(0), 0};
     if (order < 0) {
-      const unsigned rank = right_rank(pivot_key, probe);
+      const unsigned rank = right_rank<kHow>(pivot_key, probe);
       const bool found = rank != 0 && keys_->compare(key(rank - 1), probe) == 0;
       const bool below = rank != 0 || live || any_left;
       const bool above = rank != capacity_ && is_right(rank);
       return {Side::right, false, found, below, above, found ? rank - 1 : rank};
     }
-    const unsigned rank = left_rank<true>(pivot_key, probe);
+    const unsigned rank = left_rank<true, kHow>(pivot_key, probe);
     const bool found = rank != capacity_ && keys_->compare(key(rank), probe) == 0;
     const bool below = found || (rank != 0 && is_left(rank - 1));
     const bool above = rank + static_cast<unsigned>(found) < capacity_ || live || is_right(0);
@@ -137,18 +153,19 @@ class Node {
     bool below;
     bool above;
   };
+  template <Searching kHow = Searching::alone>
   [[nodiscard]] Route route(const Probe& probe) const {
     const Word pivot_key = pivot();
     const bool live = (meta() & kPivotLive) != 0;
     const int order = keys_->compare(pivot_key, probe);
     if (order <= 0) {
-      const unsigned rank = order == 0 ? 0 : right_rank(pivot_key, probe);
+      const unsigned rank = order == 0 ? 0 : right_rank<kHow>(pivot_key, probe);
       const bool above = rank != capacity_ && keys_->in_right(key(rank), pivot_key);
       if (rank != 0) return {&entries_[rank - 1].value, true, above};
       if (live) return {&header_->pivot_value, true, above};
       return before_left(capacity_, pivot_key, above);
     }
-    const unsigned rank = left_rank<false>(pivot_key, probe);
+    const unsigned rank = left_rank<false, kHow>(pivot_key, probe);
     const bool above = rank != capacity_ || live || keys_->in_right(key(0), pivot_key);
     return before_left(rank, pivot_key, above);
   }
@@ -182,14 +199,21 @@ class Node {
   }
 
  private:
+  // As a number, for `&&` of two loads' results is a branch.
+  [[nodiscard]] static unsigned both(bool a, bool b) {
+    return static_cast<unsigned>(a) & static_cast<unsigned>(b);
+  }
   // The first index for which `is` holds, where it holds for all behind that; capacity if none.
-  // Without a branch that depends on a key: a misprediction costs more than the loads.
-  template <class Is>
+  template <Searching kHow, class Is>
   [[nodiscard]] unsigned first(Is is) const {
     unsigned at = 0;
     for (unsigned size = capacity_; size > 1;) {
       const unsigned half = size / 2;
-      at += is(at + half - 1) ? 0 : half;
+      if constexpr (kHow == Searching::alone) {
+        at += is(at + half - 1) ? 0 : half;
+      } else {
+        at += half & (0U - static_cast<unsigned>(!is(at + half - 1)));
+      }
       size -= half;
     }
     return at + static_cast<unsigned>(!is(at));

@@ -66,6 +66,7 @@ void PbTree<Keys>::begin_again(Way& way, Found& found) const {
 
 // One node: its child, its sibling, or the end of the way.
 template <class Keys>
+template <Searching kHow>
 std::optional<typename PbTree<Keys>::Walk> PbTree<Keys>::step(const Probe& probe, unsigned wanted,
                                                               Way& way, Found& found) const {
   if (way.level < wanted) return Walk::no_such_level;
@@ -90,10 +91,10 @@ std::optional<typename PbTree<Keys>::Walk> PbTree<Keys>::step(const Probe& probe
   } else {
     sibling = 0;
     if (way.level == 0) {
-      found.place = here.find(probe);
+      found.place = here.template find<kHow>(probe);
       sibling = sibling_for(here, meta, found.place.below, found.place.above, probe, found);
     } else {
-      const auto route = here.route(probe);
+      const auto route = here.template route<kHow>(probe);
       child = pmem::load(route.child);
       // A split may have rewritten the node meanwhile, free entries and all.
       if (((here.meta() ^ meta) & kStable) != 0) return std::nullopt;
@@ -127,7 +128,7 @@ typename PbTree<Keys>::Walk PbTree<Keys>::descend(const Probe& probe, unsigned w
   const base::Stopwatch watch(base::Part::traversal);
   Way way = begin(probe, found);
   while (true) {
-    if (const auto walk = step(probe, wanted, way, found)) return *walk;
+    if (const auto walk = step<Searching::alone>(probe, wanted, way, found)) return *walk;
   }
 }
 
@@ -179,7 +180,7 @@ class PbTree<Keys>::Search {
         way_(tree.begin(probe_, found_)) {}
   Progress step(Lookup& answer) {
     if (!open_) return Progress::alone;
-    const auto walk = tree_.step(probe_, 0, way_, found_);
+    const auto walk = tree_.template step<Searching::together>(probe_, 0, way_, found_);
     if (!walk) return Progress::on;
     const bool sure =
         walk == Walk::there && tree_.look(probe_, found_, answer) && tree_.gate_.unchanged(gate_);
