@@ -250,6 +250,8 @@ std::string passes(const RecoveryRow& row) {
 std::vector<RecoveryRow> measure_recovery(const Plan& plan) {
   if (plan.domain == Domain::volatile_)
     throw Failure(kExitUsage, "--recovery: a volatile pool is gone with its process");
+  if (plan.room != 0)
+    throw Failure(kExitUsage, "--recovery: its pools grow as they need it, no --room");
   Scratch scratch(plan.dir);
   std::vector<RecoveryRow> rows;
   for (const IndexChoice& choice : plan.indexes) {

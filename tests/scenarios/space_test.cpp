@@ -251,6 +251,38 @@ TEST(HugePages, AHoleOfAKilledGrowthIsDroppedAndDataIsNot) {
   ::close(fd);
 }
 
+// --- Room that was asked for ---
+
+TEST(Room, IsThereBeforeItIsNeeded) {
+  constexpr std::uint64_t kRoom = std::uint64_t{8} << 20;
+  const Scratch scratch;
+  const std::filesystem::path file = scratch / "pool";
+  PoolOptions options;
+  options.max_bytes = 2 * kRoom;
+  {
+    Pool pool = Pool::open(file, options).value();
+    ASSERT_EQ(pool.make_room(kRoom), Outcome::done);
+    const std::uint64_t size = pool.info().file_bytes;
+    EXPECT_GE(size, kRoom);
+    EXPECT_EQ(std::filesystem::file_size(file), size);
+    EXPECT_EQ(pool.make_room(kRoom), Outcome::done);
+    EXPECT_EQ(pool.info().file_bytes, size) << "it is there already";
+    auto index = pool.index<std::uint64_t>("index", "wbtree").value();
+    for (std::uint64_t key = 0; key < 100'000; ++key) {
+      ASSERT_EQ(index.insert(key, key), Outcome::done);
+    }
+    EXPECT_EQ(pool.info().file_bytes, size) << "it grew all the same";
+    EXPECT_EQ(pool.make_room(2 * kRoom), Outcome::out_of_space) << "beyond the cap";
+    EXPECT_EQ(pool.make_room(~std::uint64_t{0}), Outcome::out_of_space);
+    EXPECT_EQ(pool.info().file_bytes, size);
+    EXPECT_EQ(unsound(pool), "");
+  }
+  options.mode = Mode::read_only;
+  Pool pool = Pool::open(file, options).value();
+  EXPECT_GE(pool.info().file_bytes, kRoom) << "a close keeps it";
+  EXPECT_EQ(pool.make_room(kRoom), Outcome::read_only);
+}
+
 // --- Growth ahead --------------------------------------------------------------------------------
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
