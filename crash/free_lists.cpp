@@ -81,7 +81,9 @@ void* make_chunk(std::size_t bytes, std::align_val_t align) {
   return memory;
 }
 
-void free_chunk(void* memory) noexcept {
+void free_chunk(void* memory, std::size_t bytes) noexcept {
+  if (memory == nullptr) return;
+  if (bytes != g_chunk_bytes || memory == g_chunks) std::abort();  // another size, or freed twice
   g_chunks = new (memory) Chunk{g_chunks};
 }
 
@@ -106,10 +108,11 @@ void* operator new(std::size_t bytes, std::align_val_t align) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory, std::align_val_t) noexcept {
+void operator delete(void* memory, std::align_val_t align) noexcept {
+  if (static_cast<std::size_t>(align) > kGrain) std::abort();  // of which size?
   free_block(g_lines, memory, true);
 }
-void operator delete(void* memory, std::size_t, std::align_val_t align) noexcept {
-  if (static_cast<std::size_t>(align) > kGrain) return free_chunk(memory);
+void operator delete(void* memory, std::size_t bytes, std::align_val_t align) noexcept {
+  if (static_cast<std::size_t>(align) > kGrain) return free_chunk(memory, bytes);
   free_block(g_lines, memory, true);
 }

@@ -113,8 +113,8 @@ bool has_pointer(tree type) {
 }
 
 bool is_of_process(tree type) {
-  return CLASS_TYPE_P(type) && (TYPE_HAS_NONTRIVIAL_DESTRUCTOR(type) ||
-                                TYPE_CONTAINS_VPTR_P(type) || has_pointer(type));
+  return CLASS_TYPE_P(type) &&
+         (TYPE_HAS_NONTRIVIAL_DESTRUCTOR(type) || TYPE_CONTAINS_VPTR_P(type) || has_pointer(type));
 }
 
 // E3

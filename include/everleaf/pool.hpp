@@ -153,9 +153,11 @@ class Pool {
   // copies. O(pool). No writer may run meanwhile.
   [[nodiscard]] Result<CheckReport> check() const;
 
-  // Storage for so many bytes more than indexes have taken so far, at once instead of while the pool
-  // grows, and for as long as the pool is there: writes do not wait for it, nor for the thread that
-  // clears it. O(bytes). done, out_of_space (nothing changed), read_only or io_error. Any thread.
+  // Storage for so many bytes more than indexes have taken so far, at once instead of while the
+  // pool grows; a close keeps it. On tmpfs and hugetlbfs and without a file it is cleared, too.
+  // Later writes wait neither for it nor for the thread that clears it; writes meanwhile may, for
+  // steps of 32 MiB. O(bytes). done, out_of_space (nothing changed, unless others took the space
+  // meanwhile), read_only or io_error. From any thread.
   Outcome make_room(std::uint64_t bytes);
 
   // --- Buffered trees ---

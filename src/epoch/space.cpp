@@ -33,7 +33,7 @@ constexpr std::size_t kClassCount = [] {
 std::size_t class_of(std::size_t bytes) {
   if (bytes <= 128) return bytes == 0 ? 0 : (bytes - 1) / 16;  // key records, mostly
   const auto end = kClasses.begin() + kClassCount;
-  const auto at = std::lower_bound(kClasses.begin(), end, std::max<std::size_t>(bytes, 1));
+  const auto at = std::lower_bound(kClasses.begin(), end, bytes);
   return at == end ? kNone : static_cast<std::size_t>(at - kClasses.begin());
 }
 

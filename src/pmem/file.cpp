@@ -148,6 +148,12 @@ Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t 
   return {};
 }
 
+std::uint64_t space_left(const Descriptor& file) {
+  struct statvfs disk {};
+  if (::fstatvfs(file.get(), &disk) != 0) return ~std::uint64_t{0};
+  return static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
+}
+
 Result<void> fill_holes(const Descriptor& file, std::uint64_t bytes, bool exact) {
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) return std::unexpected(system_error("cannot stat", errno));
@@ -160,14 +166,10 @@ Result<void> fill_holes(const Descriptor& file, std::uint64_t bytes, bool exact)
     return std::unexpected(system_error("cannot fill holes", error));
   }
   // A failed fallocate keeps what it got: the disk would stay full.
-  struct statvfs disk {};
-  if (::fstatvfs(file.get(), &disk) == 0) {
-    const std::uint64_t left = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
-    if (bytes - backed > left) {
-      return std::unexpected(Error{
-          Code::out_of_space, std::to_string(bytes - backed) + " bytes are missing, the disk has " +
-                                  std::to_string(left) + " left: make room there"});
-    }
+  if (const std::uint64_t left = space_left(file); bytes - backed > left) {
+    return std::unexpected(Error{
+        Code::out_of_space, std::to_string(bytes - backed) + " bytes are missing, the disk has " +
+                                std::to_string(left) + " left: make room there"});
   }
   return allocate(file, 0, bytes);
 }
@@ -305,6 +307,12 @@ Result<Mapping> Mapping::anonymous(std::uint64_t bytes, bool huge) {
   // A wish: without it everything works, slower.
   if (mapping) ::madvise(mapping->base(), bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   return mapping;
+}
+
+void Mapping::touch(std::uint64_t from, std::uint64_t to) const noexcept {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  from = from / page * page;
+  (void)::madvise(base_ + from, to - from, MADV_POPULATE_WRITE);
 }
 
 bool Mapping::copy(const Descriptor& file, std::uint64_t from, std::uint64_t to) {

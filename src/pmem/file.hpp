@@ -61,6 +61,8 @@ Result<std::uint64_t> size_of(const Descriptor& file);
 [[nodiscard]] bool only_zeros_from(const Descriptor& file, std::uint64_t from);
 // Where the first hole from there on begins; the file's end: there is none, or it is unknown.
 [[nodiscard]] std::uint64_t first_hole(const Descriptor& file, std::uint64_t from);
+// On its file system, for this user; ~0: unknown.
+[[nodiscard]] std::uint64_t space_left(const Descriptor& file);
 // What is behind the first `bytes` goes.
 [[nodiscard]] bool cut(const Descriptor& file, std::uint64_t bytes);
 
@@ -98,6 +100,9 @@ class Mapping {
   // Maps pages [from, to) of the mapping anew, as a copy: stores to them stay in this process.
   // Nobody is there. False: they are as they were.
   [[nodiscard]] bool copy(const Descriptor& file, std::uint64_t from, std::uint64_t to);
+
+  // All pages of [from, to) are there afterwards, where the system knows how (Linux 5.14).
+  void touch(std::uint64_t from, std::uint64_t to) const noexcept;
 
   // Of the tmpfs file that is mapped: storage for [at, at + kHugePage) as one page. False: the
   // kernel does not do it; the file may end behind the range then, with a hole in it.

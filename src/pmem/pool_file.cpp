@@ -386,7 +386,7 @@ Result<void> PoolFile::format() {
   return {};
 }
 
-bool PoolFile::make_room(std::uint64_t bytes) {
+bool PoolFile::grow_if_needed(std::uint64_t bytes) {
   if (bytes <= medium_->size()) return true;
   waiting_.fetch_add(1, std::memory_order_relaxed);
   bool grown = false;
@@ -399,9 +399,31 @@ bool PoolFile::make_room(std::uint64_t bytes) {
 }
 
 bool PoolFile::grow(std::uint64_t bytes) {
-  const bool grown = make_room(bytes);
+  const bool grown = grow_if_needed(bytes);
   if (grown && cleared_) keep_ahead(bytes);
   return grown;
+}
+
+// As far as one can know: an attempt would take what others need, or be a signal.
+bool PoolFile::fits(std::uint64_t bytes) const {
+  if (bytes > cap_) return false;
+  const std::uint64_t now = medium_->size();
+  return !file_.valid() || bytes <= now ||
+         (bytes <= largest_written_file() && bytes - now <= space_left(file_));
+}
+
+bool PoolFile::make_room(std::uint64_t bytes) {
+  const std::uint64_t from = medium_->size();
+  if (!fits(bytes)) return false;
+  for (std::uint64_t at = from; at < bytes; at = medium_->size()) {
+    if (!grow_if_needed(std::min(bytes, at + kGrowMostCleared))) return false;
+  }
+  const bool memory = cleared_ || !file_.valid();
+  if (bytes > from && memory && mapping_.base() != nullptr) {
+    // Where huge pages were refused, and without a file, it is not cleared yet.
+    mapping_.touch(from, bytes);
+  }
+  return true;
 }
 
 bool PoolFile::grow_now(std::uint64_t bytes) noexcept {

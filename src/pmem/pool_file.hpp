@@ -6,7 +6,8 @@
 // eighth of the pool, 32 MiB at most. It takes one huge page at a time, so that whoever needs more
 // than there is waits for one step, and ends before the pool is marked clean.
 //
-// Thread safety: grow() and make_room() from any thread; the rest belongs to the thread that opens and closes.
+// Thread safety: grow() and make_room() from any thread; the rest belongs to the thread that opens
+// and closes.
 // Invariants
 //   G1. One thread at a time changes the size of the file and of the medium: it holds grow_mutex_.
 //   G2. The room is never part of the heap: it is zeros behind the frontier, like any space that a
@@ -79,7 +80,8 @@ class PoolFile {
   // Backs at least `bytes` of the pool with storage. False: the disk, the cap or the address range
   // is full, and nothing changed.
   bool grow(std::uint64_t bytes);
-  // The same for bytes that nobody needs yet: nothing is kept ahead of them.
+  // The same for bytes that nobody needs yet, in steps between which others may grow it: nothing is
+  // kept ahead of them, and memory is cleared. False: as above, but that steps that were made stay.
   bool make_room(std::uint64_t bytes);
   // Of a read-only pool that nobody uses: maps the file's bytes again, with room behind them
   // (memory of the caller stays as it is), and lets trees write there until end_recovery().
@@ -115,6 +117,8 @@ class PoolFile {
   [[nodiscard]] std::unique_ptr<WriteBack> make_write_back(const PoolOptions& options) const;
   // No memory: neither the thread nor who waits for it may end otherwise than by an answer.
   bool grow_now(std::uint64_t bytes) noexcept;
+  bool grow_if_needed(std::uint64_t bytes);
+  [[nodiscard]] bool fits(std::uint64_t bytes) const;
   [[nodiscard]] std::uint64_t room_at(std::uint64_t size) const noexcept;
   [[nodiscard]] std::uint64_t target_of(std::uint64_t bytes) const noexcept;
   bool back(std::uint64_t target) noexcept;
@@ -144,7 +148,7 @@ class PoolFile {
   bool cleared_ = false;     // by the system, as the file grows; worth the thread
   base::Mutex grow_mutex_;
   bool refused_ = false;                  // G3; guarded by grow_mutex_
-  std::atomic<unsigned> waiting_{0};      // in grow()
+  std::atomic<unsigned> waiting_{0};      // in grow() or make_room()
   std::atomic<std::uint64_t> wanted_{0};  // asked for last
   std::mutex waking_;                     // guards the start of the thread, and asked_
   std::condition_variable wake_;

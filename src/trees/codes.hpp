@@ -98,7 +98,8 @@ class Codes {
     Array codes;
     for (unsigned i = 0; i < kMost / 4; ++i) {
       const std::uint64_t word = words_[i].load(std::memory_order_relaxed);
-      for (unsigned k = 0; k < 4; ++k) codes[4 * i + k] = static_cast<std::uint16_t>(word >> 16 * k);
+      for (unsigned k = 0; k < 4; ++k)
+        codes[4 * i + k] = static_cast<std::uint16_t>(word >> 16 * k);
     }
     return codes;
   }

@@ -35,7 +35,8 @@ struct Halving {
     unsigned n = count;
     while (n > 1) {
       const unsigned half = n / 2;
-      first += prefix[first + half - 1].load(std::memory_order_acquire) <= key ? half : 0;
+      const bool is_at = prefix[first + half - 1].load(std::memory_order_acquire) <= key;
+      first += half & (0U - static_cast<unsigned>(is_at));  // decision 88
       n -= half;
     }
     return n == 0 ? 0 : first + (prefix[first].load(std::memory_order_acquire) <= key ? 1U : 0U);

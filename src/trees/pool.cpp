@@ -480,7 +480,9 @@ void PoolState::reach_store(std::vector<pmem::Offset>& reachable,
   reachable.push_back(at);
   const auto& root = *medium().at<pmem::StoreRoot>(at);
   for (const auto& extent : root.extents) {
-    if (const pmem::Offset block = pmem::load(&extent[0]); block != 0) reachable.push_back(block);
+    const pmem::Offset block = pmem::load(&extent[0]);
+    if (block == 0) break;
+    reachable.push_back(block);
   }
   // Of a dropped table: freed when the Store is opened.
   const pmem::Offset list = pmem::load(&root.dropping);
@@ -499,9 +501,11 @@ void PoolState::reach_store(std::vector<pmem::Offset>& reachable,
 Outcome PoolState::make_room(std::uint64_t bytes) {
   if (file_->read_only()) return Outcome::read_only;
   if (medium().failed()) return Outcome::io_error;
-  const std::uint64_t used = pmem::load(&file_->state().frontier);
-  const bool made = bytes <= pmem::kMaxPoolBytes && file_->make_room(used + bytes);
-  if (made) return Outcome::done;
+  if (bytes <= pmem::kMaxPoolBytes) {
+    const std::uint64_t end = pmem::load(&file_->state().frontier) + bytes;
+    constexpr std::uint64_t kSlab = pmem::kSlabBytes;  // the heap's unit
+    if (file_->make_room((end + kSlab - 1) / kSlab * kSlab)) return Outcome::done;
+  }
   return medium().failed() ? Outcome::io_error : Outcome::out_of_space;
 }
 

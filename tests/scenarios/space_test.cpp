@@ -283,6 +283,69 @@ TEST(Room, IsThereBeforeItIsNeeded) {
   EXPECT_EQ(pool.make_room(kRoom), Outcome::read_only);
 }
 
+TEST(Room, InMemoryAndOnADisk) {
+  constexpr std::uint64_t kRoom = (std::uint64_t{3} << 20) + 5;
+  const Scratch scratch;
+  PoolOptions options;
+  options.domain = Domain::disk;
+  options.emulate = true;
+  const auto fill = [](Pool& pool) {
+    ASSERT_EQ(pool.make_room(kRoom), Outcome::done);
+    EXPECT_GE(pool.info().file_bytes, kRoom);
+    auto index = pool.index<std::uint64_t>("index", "bdtree").value();
+    for (std::uint64_t key = 0; key < 200'000; ++key) {
+      ASSERT_EQ(index.insert(key, key), Outcome::done);
+    }
+    EXPECT_EQ(pool.sync(), Outcome::done);
+    EXPECT_EQ(unsound(pool), "");
+  };
+  {
+    Pool pool = Pool::open(scratch / "pool", options).value();
+    fill(pool);
+  }
+  Pool again = Pool::open(scratch / "pool", options).value();
+  auto index = again.index<std::uint64_t>("index").value();
+  for (std::uint64_t key = 0; key < 200'000; ++key) ASSERT_EQ(*index.find(key), key);
+  Pool anonymous = Pool::anonymous().value();
+  fill(anonymous);
+}
+
+// Beyond the limit a write is a signal that ends the process.
+TEST(Room, ALimitOnFilesIsAnAnswer) {
+  const Scratch scratch;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_DFL);
+    Pool pool = Pool::open(scratch / "pool").value();
+    const rlimit limit{std::uint64_t{64} << 20, std::uint64_t{64} << 20};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(1);
+    const std::uint64_t size = pool.info().file_bytes;
+    if (pool.make_room(std::uint64_t{65} << 20) != Outcome::out_of_space) ::_exit(2);
+    if (pool.info().file_bytes != size) ::_exit(3);
+    ::_exit(pool.make_room(std::uint64_t{32} << 20) == Outcome::done ? 0 : 4);
+  }
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST(Room, BesideWriters) {
+  const Scratch scratch;
+  Pool pool = Pool::open(scratch / "pool").value();
+  auto index = pool.index<std::uint64_t>("index", "wbtree").value();
+  std::thread writer([&index] {
+    for (std::uint64_t key = 0; key < 100'000; ++key) {
+      ASSERT_EQ(index.insert(key, key), Outcome::done);
+    }
+  });
+  constexpr std::uint64_t kRoom = std::uint64_t{40} << 20;  // two steps
+  EXPECT_EQ(pool.make_room(kRoom), Outcome::done);
+  writer.join();
+  EXPECT_GE(pool.info().file_bytes, kRoom);
+  EXPECT_EQ(unsound(pool), "");
+}
+
 // --- Growth ahead --------------------------------------------------------------------------------
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;

@@ -48,8 +48,8 @@ struct Ends {
 };
 
 // How a node is searched. Alone: with branches on keys, by whose prediction the processor looks
-// ahead in the node and beyond it. Beside other searches, which give it enough to do: without, for a
-// misprediction costs more than the loads. (Measured: many look-ups at once 1.14 with the second,
+// ahead in the node and beyond it. Beside other searches, which give it enough to do: without, for
+// a misprediction costs more than the loads. (Measured: many look-ups at once 1.14 with the second,
 // insertions 0.95.)
 enum class Searching : std::uint8_t { alone, together };
 
@@ -91,8 +91,9 @@ class Node {
 
   [[nodiscard]] Ends ends() const {
     const Word pivot_key = pivot();
-    return {first<Searching::alone>([&](unsigned i) { return !keys_->in_right(key(i), pivot_key); }),
-            first<Searching::alone>([&](unsigned i) { return keys_->in_left(key(i), pivot_key); })};
+    return {
+        first<Searching::alone>([&](unsigned i) { return !keys_->in_right(key(i), pivot_key); }),
+        first<Searching::alone>([&](unsigned i) { return keys_->in_left(key(i), pivot_key); })};
   }
 
   // Entries of the right region at or below the probe.

@@ -159,7 +159,7 @@ class Node {
   }
 
   // Number of slots whose key is <= the probe (or < with kBelow): binary search down to eight
-  // slots, which are then taken from one register (paper, 4.5).
+  // slots, which are then taken one by one, with 8-byte keys from one register (paper, 4.5).
   template <bool kBelow = false, class Keys>
   [[nodiscard]] unsigned rank(const Keys& keys, const Slots& slots,
                               const typename Keys::Probe& probe) const {
