@@ -284,7 +284,7 @@ TEST(Room, IsThereBeforeItIsNeeded) {
 }
 
 TEST(Room, InMemoryAndOnADisk) {
-  constexpr std::uint64_t kRoom = (std::uint64_t{3} << 20) + 5;
+  static constexpr std::uint64_t kRoom = (std::uint64_t{3} << 20) + 5;
   const Scratch scratch;
   PoolOptions options;
   options.domain = Domain::disk;
