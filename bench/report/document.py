@@ -72,6 +72,7 @@ PLAN = {
     "store": lambda store: "as stores" if store else "as indexes",
     "value_bytes": "values of {} bytes".format,
     "pages": {"small": "4 KiB pages", "huge": "2 MiB pages", "own": "pages as each takes them"}.get,
+    "room": lambda room: f"room of {room / 2**20:,.0f} MiB before",
     "batch": "{} at once".format,
     "scan_length": "scans of {}".format,
 }
@@ -82,6 +83,8 @@ def plan_of(row):
     store = plan["store"] is True
     if not store:
         plan["value_bytes"] = None
+    if plan["room"] == 0:
+        plan["room"] = None
     if plan["batch"] == 1 or (store and not row["phase"].startswith("batch")):
         plan["batch"] = None
     if "scan" not in row["phase"] and "ycsb-e" not in row["phase"]:

@@ -17,7 +17,7 @@ ROW = {"index": str, "phase": str, "threads": int, "records": int, "repeat": int
        "pool_bytes_per_key": NUMBER, "huge_pages": NUMBER}
 OPTIONAL = ("dram_bytes_per_key", "flushes_per_op", "fences_per_op", "words_per_op")
 # Of how a row was measured; older files lack some.
-HOW = {"pages": str, "store": bool, "value_bytes": int, "batch": int, "scan_length": int, "epoch_ns": int,
+HOW = {"pages": str, "room": int, "store": bool, "value_bytes": int, "batch": int, "scan_length": int, "epoch_ns": int,
        "seed": int}
 HOW_RECOVERED = {"domain": str, "pages": str, "keys": str}
 HOW_MODELLED = {"machine": str, "flush": str, "records": int, "cache_bytes": int, "epoch_ops": int}

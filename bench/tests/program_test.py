@@ -20,7 +20,7 @@ PROGRAM = sys.argv.pop(1)
 SHARES = ["share_traversal", "share_leaf", "share_words", "share_flush", "share_update"]
 PHASES = ["load", "find", "update", "insert", "scan", "remove"]
 ROW_FIELDS = """
-    index spec phase threads records ops repeat distribution keys scan_length batch pages store
+    index spec phase threads records ops repeat distribution keys scan_length batch pages room store
     value_bytes seed domain survives
     emulated
     huge_pages mops mops_min mops_max cpu_share rival ratio_to_first_rival ratio_min ratio_max ratios
@@ -103,7 +103,7 @@ class Program(unittest.TestCase):
                 self.assertEqual(opened["leaf_pass_ns"] > 0, of_leaves)
                 self.assertEqual(opened["rebuild_ns"] > 0, of_leaves)
         self.assertEqual(done.stdout.count("one pass over the first lines of"), 2)
-        for wrong in (["--index", "absl-btree"], ["--domain", "volatile"]):
+        for wrong in (["--index", "absl-btree"], ["--domain", "volatile"], ["--room", "1MB"]):
             self.assertEqual(self.run_program("--recovery", "--records", "10", *wrong).returncode, 2)
 
     def check_row(self, row, records, ops):
@@ -307,6 +307,14 @@ class Program(unittest.TestCase):
         rows, _ = self.measure("--store", "--index", "bdtree,wbtree", "--records", "50", "--repeat",
                                "1", "--domain", "volatile")
         self.assertEqual({r["survives"] for r in rows}, {"nothing"})
+
+    def test_room(self):
+        rows, _ = self.measure("--index", "wbtree,absl-btree", "--records", "1000", "--repeat", "1", "--room", "3MB")
+        self.assertEqual({row["room"] for row in rows}, {3 << 20})
+        done = self.run_program("--index", "wbtree", "--records", "10", "--room", "2TB", "--domain", "process",
+                                "--dir", self.dir)
+        self.assertEqual((done.returncode, "--room" in done.stderr), (3, True), done.stderr)
+        self.assertEqual(self.run_program("--records", "10", "--room", "much").returncode, 2)
 
     def test_what_is_no_store_is_refused(self):
         for arguments in (["--store", "--index", "absl-btree"], ["--workload", "batch-load"],
