@@ -89,9 +89,10 @@ void Scheduler::enter() {
 }
 
 Trace Scheduler::run(std::span<const Body> bodies, Policy& policy, std::uint64_t most_points,
-                     std::optional<Switch> parked) {
+                     std::optional<Switch> parked, Stops stops) {
   bodies_ = bodies;
   parked_ = parked;
+  stops_ = stops;
   policy_ = &policy;
   most_points_ = most_points;
   trace_ = {};
@@ -174,6 +175,12 @@ void Scheduler::decide() noexcept {
     for (unsigned i = 0; i < threads_; ++i) {
       if (fibers_[i]->state == Fiber::State::waiting) fibers_[i]->state = Fiber::State::able;
     }
+    set = able();
+  }
+  if (set == 0 && stops_ == Stops::for_long && parked_) {
+    Fiber& fiber = *fibers_[parked_->to];
+    if (fiber.state == Fiber::State::parked) fiber.state = Fiber::State::able;
+    parked_.reset();
     set = able();
   }
   if (set == 0) {

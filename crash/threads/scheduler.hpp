@@ -91,9 +91,11 @@ class Scheduler {
 
   // Runs the bodies to their ends, or until they are stuck; then their fibers are abandoned, and
   // what they held is lost: the caller throws away the objects that they used.
-  // `parked`: the thread is stopped for ever at the first of its points from that one on.
+  // `parked`: the thread is stopped at the first of its points from that one on, for ever or until
+  // nobody else can run.
+  enum class Stops : std::uint8_t { for_ever, for_long };
   Trace run(std::span<const Body> bodies, Policy& policy, std::uint64_t most_points,
-            std::optional<Switch> parked = {});
+            std::optional<Switch> parked = {}, Stops stops = Stops::for_ever);
 
   // The scheduler whose fiber runs now, or null.
   [[nodiscard]] static Scheduler* active() noexcept { return active_; }
@@ -139,7 +141,7 @@ class Scheduler {
   // For mutexes: the current thread cannot run until wake(what).
   void block_on(const void* what) noexcept;
   void wake(const void* what) noexcept;
-  // Parks the current thread for ever: what a thread that was stopped by the system looks like.
+  // Parks the current thread: what a thread that was stopped by the system looks like.
   void park() noexcept;
 
  private:
@@ -159,6 +161,7 @@ class Scheduler {
   Trace trace_;
   std::uint64_t most_points_ = 0;
   std::optional<Switch> parked_;
+  Stops stops_ = Stops::for_ever;
   std::uint64_t quiet_ = 0;  // points since a thread did something else than wait
   unsigned current_ = kNobody;
   unsigned threads_ = 0;

@@ -6,8 +6,10 @@
 
 namespace everleaf::crash::seam {
 void lock(const void* mutex, bool& held) noexcept;
+bool lock_or_give_up(const void* mutex, bool& held, unsigned patience) noexcept;
 void unlock(const void* mutex, bool& held) noexcept;
 void wait(unsigned round) noexcept;
+void reached(const char* path) noexcept;
 
 namespace {
 constexpr unsigned kMostRounds = 100'000;
@@ -28,6 +30,22 @@ void lock(const void* mutex, bool& held) noexcept {
     scheduler->touch(mutex, true);
   }
   held = true;
+}
+
+bool lock_or_give_up(const void* mutex, bool& held, unsigned patience) noexcept {
+  Scheduler* const scheduler = Scheduler::active();
+  if (scheduler != nullptr) scheduler->point();
+  if (scheduler != nullptr) scheduler->touch(mutex, true);
+  for (unsigned round = 0; held; ++round) {
+    if (scheduler == nullptr) alone("a lock is taken twice");
+    if (round == patience) {
+      reached("a lock is given up");
+      return false;
+    }
+    scheduler->spin();
+    scheduler->touch(mutex, true);
+  }
+  return held = true;
 }
 
 void unlock(const void* mutex, bool& held) noexcept {

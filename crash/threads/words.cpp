@@ -395,10 +395,8 @@ class Words final : Crasher {
     quiet_ = true;
     recorder_.dependencies = false;
     recorder_.settle();
-    // The heap has a lock, which the stopped one may hold: a limit that src/pmwcas names.
-    const bool in_heap = parked_ && config_.program.blocks != 0;
     if (!trace.stuck.empty()) {
-      if (!in_heap) fail(trace.stuck);
+      fail(trace.stuck);
     } else if (parked_) {
       others_finished();
     } else if (report_.failure.empty()) {

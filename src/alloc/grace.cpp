@@ -1,6 +1,7 @@
 #include "alloc/grace.hpp"
 
 #include <new>
+#include <utility>
 
 #include "base/announce.hpp"
 #include "base/limits.hpp"
@@ -13,6 +14,14 @@ constexpr std::size_t kKept = 4096;  // entries of an empty list's memory
 
 Grace::Grace(Recycle recycle)
     : recycle_(std::move(recycle)), slots_(std::make_unique<std::array<Slot, kMaxThreads>>()) {}
+
+Grace::~Grace() {
+  const unsigned limit = base::slot_limit();
+  for (unsigned i = 0; i < limit; ++i) {
+    Limbo* limbo = (*slots_)[i].limbo.load(std::memory_order_acquire);
+    while (limbo != nullptr) delete std::exchange(limbo, limbo->next);
+  }
+}
 
 void Grace::enter(unsigned slot) noexcept {
   Slot& mine = (*slots_)[slot];
@@ -56,42 +65,66 @@ void Grace::recycle(pmem::Offset block) noexcept {
   }
 }
 
+void Grace::collect(Slot& slot, Limbo& limbo) noexcept {
+  const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
+  const std::size_t before = limbo.recycled;
+  while (limbo.recycled < limbo.blocks.size() && limbo.blocks[limbo.recycled].epoch + 2 <= epoch) {
+    recycle(limbo.blocks[limbo.recycled++].block);
+  }
+  slot.recycled.fetch_add(limbo.recycled - before, std::memory_order_relaxed);
+  // Half of it at once: each entry is moved once on average.
+  if (2 * limbo.recycled >= limbo.blocks.size()) {
+    limbo.blocks.erase(limbo.blocks.begin(),
+                       limbo.blocks.begin() + static_cast<std::ptrdiff_t>(limbo.recycled));
+    limbo.recycled = 0;
+  }
+  if (limbo.blocks.empty() && limbo.blocks.capacity() > kKept) {
+    std::vector<Retired>().swap(limbo.blocks);
+  }
+}
+
+void Grace::put_back(Slot& slot, Limbo* limbo) noexcept {
+  limbo->next = slot.limbo.load(std::memory_order_relaxed);
+  // Release: pairs with who takes it next.
+  while (!slot.limbo.compare_exchange_weak(limbo->next, limbo, std::memory_order_release,
+                                           std::memory_order_relaxed)) {
+  }
+}
+
 void Grace::collect(Slot& slot) noexcept {
-  // In portions, without memory of its own: it runs where there may be none left.
-  std::array<pmem::Offset, 64> ready;
-  std::size_t count = ready.size();
-  while (count == ready.size()) {
-    count = 0;
-    {
-      const base::MutexGuard guard(slot.mutex);
-      const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
-      while (count < ready.size() && slot.waiting() &&
-             slot.limbo[slot.recycled].epoch + 2 <= epoch) {
-        ready[count++] = slot.limbo[slot.recycled++].block;
-      }
-      // Half of it at once: each entry is moved once on average.
-      if (2 * slot.recycled >= slot.limbo.size()) {
-        slot.limbo.erase(slot.limbo.begin(),
-                         slot.limbo.begin() + static_cast<std::ptrdiff_t>(slot.recycled));
-        slot.recycled = 0;
-      }
-      if (slot.limbo.empty() && slot.limbo.capacity() > kKept) {
-        std::vector<Retired>().swap(slot.limbo);
-      }
+  Limbo* limbo = slot.limbo.exchange(nullptr, std::memory_order_acquire);  // G3
+  while (limbo != nullptr) {
+    Limbo* const next = limbo->next;
+    collect(slot, *limbo);
+    // The last one stays for what comes.
+    if (limbo->blocks.empty() && next != nullptr) {
+      delete limbo;
+    } else {
+      put_back(slot, limbo);
     }
-    for (std::size_t i = 0; i < count; ++i) recycle(ready[i]);
+    limbo = next;
   }
 }
 
 bool Grace::retire(pmem::Offset block) noexcept {
   Slot& mine = (*slots_)[base::thread_slot()];
+  Limbo* limbo = mine.limbo.exchange(nullptr, std::memory_order_acquire);  // G3
+  bool kept = true;
   try {
-    const base::MutexGuard guard(mine.mutex);
-    mine.limbo.push_back({block, epoch_.load(std::memory_order_seq_cst)});
+    if (limbo == nullptr) limbo = new Limbo;
+    limbo->blocks.push_back({block, epoch_.load(std::memory_order_seq_cst)});
   } catch (const std::bad_alloc&) {
     lost_.fetch_add(1, std::memory_order_relaxed);
-    return false;
+    kept = false;
   }
+  // All of them: the slot had a stack.
+  while (limbo != nullptr) {
+    Limbo* const next = limbo->next;
+    put_back(mine, limbo);
+    limbo = next;
+  }
+  if (!kept) return false;
+  mine.retired.store(mine.retired.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (++mine.since_advance < base::kRetiresPerAdvance) return true;
   mine.since_advance = 0;
   try_advance();
@@ -103,9 +136,9 @@ void Grace::tidy() noexcept {
   const unsigned limit = base::slot_limit();
   bool waiting = false;
   for (unsigned i = 0; i < limit && !waiting; ++i) {
-    Slot& slot = (*slots_)[i];
-    const base::MutexGuard guard(slot.mutex);
-    waiting = slot.waiting();
+    const Slot& slot = (*slots_)[i];
+    waiting = slot.retired.load(std::memory_order_relaxed) !=
+              slot.recycled.load(std::memory_order_relaxed);
   }
   if (!waiting) return;
   try_advance();

@@ -2,10 +2,14 @@
 // Epoch-based reclamation (Fraser 2004, section 5.2.3). Nothing here is persistent: a retired block
 // is free in the pool's durable state already, and after a crash there are no readers.
 //
+// No thread waits for another one: who works on a list of retired blocks has taken it out of its
+// slot, and the slot's thread begins another one. What a thread is stopped with stays where it is.
+//
 // Invariants
 //   G1. A pinned thread's announced epoch is the global one or the one before.
 //   G2. The global epoch advances only when every pinned thread has announced it. So a block that
 //       was unlinked and then retired in epoch e is seen by nobody once the epoch is e + 2.
+//   G3. A list has one owner: its slot, or the thread that took it from there. Its epochs rise.
 #pragma once
 
 #include <array>
@@ -28,6 +32,7 @@ class Grace {
   // Called with each block whose grace period is over; must not call back into Grace.
   using Recycle = std::function<void(pmem::Offset)>;
   explicit Grace(Recycle recycle);
+  ~Grace();
   Grace(const Grace&) = delete;
   Grace& operator=(const Grace&) = delete;
 
@@ -70,21 +75,28 @@ class Grace {
     pmem::Offset block;
     std::uint64_t epoch;
   };
+  struct Limbo {
+    std::vector<Retired> blocks;  // the oldest first,
+    std::size_t recycled = 0;     // of which so many are not waiting any more
+    Limbo* next = nullptr;        // in its slot
+  };
   struct alignas(pmem::kLine) Slot {
     std::atomic<std::uint64_t> epoch{0};  // 0: not pinned
-    unsigned depth = 0;                   // of nested pins; the slot's thread only
+    // A stack; more than one if its thread retired something while another one had the first.
+    std::atomic<Limbo*> limbo{nullptr};
+    // Blocks, ever: retired by the slot's threads, and of them those that wait no more.
+    std::atomic<std::uint64_t> retired{0};
+    std::atomic<std::uint64_t> recycled{0};
+    unsigned depth = 0;  // of nested pins; the slot's thread only
     unsigned since_advance = 0;
-    base::Mutex mutex;           // guards limbo against collect_all
-    std::vector<Retired> limbo;  // the oldest first,
-    std::size_t recycled = 0;    // of which so many are not waiting any more
-
-    [[nodiscard]] bool waiting() const { return recycled < limbo.size(); }
   };
 
   void enter(unsigned slot) noexcept;
   void leave(unsigned slot) noexcept;
   void try_advance() noexcept;
   void collect(Slot& slot) noexcept;
+  void collect(Slot& slot, Limbo& limbo) noexcept;
+  static void put_back(Slot& slot, Limbo* limbo) noexcept;
   void recycle(pmem::Offset block) noexcept;
 
   Recycle recycle_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -113,6 +114,7 @@ struct Heap::SlabState {
 
 struct Heap::Magazines {
   std::array<std::vector<Offset>, kClasses.size()> of;
+  std::vector<Offset> large;  // to be given back as soon as central_ can be had
 };
 
 Heap::Heap(pmem::PoolFile& pool)
@@ -120,11 +122,19 @@ Heap::Heap(pmem::PoolFile& pool)
       medium_(pool.medium()),
       partial_(kClasses.size()),
       scan_next_(kFirstSlab),
+      scan_end_(frontier_slab()),
+      claimed_(scan_end_),
       states_(std::make_unique<std::array<std::atomic<StatePage*>, base::kSlabPages>>()),
       magazines_(std::make_unique<std::array<std::atomic<Magazines*>, kMaxThreads>>()) {}
 
 Heap::~Heap() {
   for (auto& magazines : *magazines_) delete magazines.load(std::memory_order_acquire);
+  for (auto& cell : *states_) {
+    StatePage* const page = cell.load(std::memory_order_acquire);
+    if (page == nullptr) continue;
+    for (auto& state : *page) delete state.load(std::memory_order_acquire);
+    delete page;
+  }
 }
 
 std::uint64_t Heap::frontier_slab() const {
@@ -140,28 +150,37 @@ Heap::SlabState* Heap::state_of(std::uint64_t slab) const {
                          : (*page)[slab % base::kSlabsPerPage].load(std::memory_order_acquire);
 }
 
-// A blank state that no slab has yet: the last spare one.
-Heap::SlabState& Heap::blank_state() {
-  if (spare_states_.empty()) {
-    owned_states_.push_back(std::make_unique<SlabState>());
-    spare_states_.reserve(owned_states_.capacity());  // so that forget() needs no memory
-    spare_states_.push_back(owned_states_.back().get());
+// False: another thread was first, and its state stays.
+bool Heap::publish(std::uint64_t slab, std::unique_ptr<SlabState> state) {
+  auto& cell = (*states_)[slab / base::kSlabsPerPage];
+  StatePage* page = cell.load(std::memory_order_acquire);
+  if (page == nullptr) {
+    auto made = std::make_unique<StatePage>();
+    if (cell.compare_exchange_strong(page, made.get(), std::memory_order_acq_rel)) {
+      page = made.release();
+    }
   }
-  *spare_states_.back() = {};
-  return *spare_states_.back();
+  SlabState* none = nullptr;
+  // H5, release: release() may clear bits as soon as it sees this.
+  if (!(*page)[slab % base::kSlabsPerPage].compare_exchange_strong(none, state.get(),
+                                                                   std::memory_order_acq_rel)) {
+    return false;
+  }
+  (void)state.release();
+  return true;
 }
 
-void Heap::publish(std::uint64_t slab, SlabState& state) {
-  auto& cell = (*states_)[slab / base::kSlabsPerPage];
-  StatePage* page = cell.load(std::memory_order_relaxed);
-  if (page == nullptr) {
-    page = owned_pages_.emplace_back(std::make_unique<StatePage>()).get();
-    cell.store(page, std::memory_order_release);
+// A state that calls every block taken: for a slab whose bitmap is not read now, or whose blocks
+// all go to this thread.
+void Heap::keep_taken(const Place& place) {
+  auto state = std::make_unique<SlabState>();
+  state->large = place.large;
+  if (!place.large) {
+    state->size_class = place.size_class;
+    state->shape = geometry(place.size_class);
+    state->free_bits.resize((state->shape.count + 63) / 64);
   }
-  spare_states_.pop_back();  // `state`
-  forget(slab);
-  // H5, release: release() may clear bits as soon as it sees this.
-  (*page)[slab % base::kSlabsPerPage].store(&state, std::memory_order_release);
+  (void)publish(place.slab, std::move(state));
 }
 
 void Heap::forget(std::uint64_t slab) {
@@ -171,7 +190,7 @@ void Heap::forget(std::uint64_t slab) {
   (*(*states_)[slab / base::kSlabsPerPage].load(
       std::memory_order_relaxed))[slab % base::kSlabsPerPage]
       .store(nullptr, std::memory_order_release);
-  spare_states_.push_back(state);
+  delete state;
 }
 
 void Heap::unlist(std::uint64_t slab, SlabState& state) {
@@ -258,9 +277,14 @@ void Heap::recycle(Offset block) noexcept {
   Place place;
   if (!locate(block, place)) return;  // a damaged pool: losing the block is the least harm
   try {
-    if (Magazines* const mine = place.large ? nullptr : magazines()) {
+    if (Magazines* const mine = magazines()) {
+      if (place.large) {
+        mine->large.push_back(block);
+        drain_large(*mine);
+        return;
+      }
       auto& blocks = mine->of[place.size_class];
-      blocks.reserve(magazine_capacity(place.size_class));  // all that there will ever be
+      blocks.reserve(magazine_capacity(place.size_class));  // all, but for what drain() leaves
       if (blocks.size() >= magazine_capacity(place.size_class)) drain(*mine, place.size_class);
       blocks.push_back(block);
       return;
@@ -268,7 +292,11 @@ void Heap::recycle(Offset block) noexcept {
   } catch (const std::bad_alloc&) {
     // No magazine.
   }
-  const base::MutexGuard guard(central_);
+  if (!central_.lock()) {
+    lost_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  const std::lock_guard guard(central_, std::adopt_lock);
   give_back(block);
 }
 
@@ -276,7 +304,12 @@ bool Heap::refill(Magazines& mine, std::size_t size_class) {
   std::array<Offset, base::kMagazineBlocks / 2> batch;
   const std::size_t most = magazine_capacity(size_class) / 2;
   mine.of[size_class].reserve(magazine_capacity(size_class));  // before a block is taken
-  const base::MutexGuard guard(central_);
+  if (!central_.lock()) {
+    if (refill_beside(mine, size_class)) return true;
+    // The pool is full, but for what the lock's holder has.
+    if (medium_.failed() || !central_.lock_at_last()) return false;
+  }
+  const std::lock_guard guard(central_, std::adopt_lock);
   std::size_t got = take_from_slabs(size_class, batch.data(), most);
   if (got == 0 && find_slab(size_class)) got = take_from_slabs(size_class, batch.data(), most);
   // In falling order, so that blocks are handed out by rising address.
@@ -284,13 +317,36 @@ bool Heap::refill(Magazines& mine, std::size_t size_class) {
   return got != 0;
 }
 
-void Heap::drain(Magazines& mine, std::size_t size_class) {
+// Without central_: a slab of its own for this thread. False: the pool is full.
+bool Heap::refill_beside(Magazines& mine, std::size_t size_class) {
+  const Geometry shape = geometry(size_class);
   auto& blocks = mine.of[size_class];
-  const base::MutexGuard guard(central_);
-  // The older half: what was freed last is likely still cached.
-  const std::size_t half = blocks.size() / 2;
-  for (std::size_t i = 0; i < half; ++i) give_back(blocks[i]);
-  blocks.erase(blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(half));
+  blocks.reserve(shape.count);
+  const std::uint64_t slab = claim(1);
+  if (slab == 0 || !format(slab, size_class + 1, 1)) return false;
+  keep_taken({.slab = slab, .size_class = size_class});
+  for (std::uint64_t bit = shape.count; bit-- > 0;) {
+    blocks.push_back(slab * kSlabBytes + shape.first + bit * kClasses[size_class]);
+  }
+  return true;
+}
+
+// Where central_ cannot be had the blocks stay, and more may come.
+void Heap::drain(Magazines& mine, std::size_t size_class) {
+  if (!central_.lock()) return;
+  const std::lock_guard guard(central_, std::adopt_lock);
+  auto& blocks = mine.of[size_class];
+  // The older ones: what was freed last is likely still cached.
+  const auto end = blocks.end() - static_cast<std::ptrdiff_t>(magazine_capacity(size_class) / 2);
+  for (auto block = blocks.begin(); block != end; ++block) give_back(*block);
+  blocks.erase(blocks.begin(), end);
+}
+
+void Heap::drain_large(Magazines& mine) {
+  if (mine.large.empty() || !central_.lock()) return;
+  const std::lock_guard guard(central_, std::adopt_lock);
+  for (const Offset block : mine.large) give_back(block);
+  mine.large.clear();
 }
 
 Heap::Bit Heap::to_activate(Offset block) const {
@@ -312,8 +368,12 @@ Heap::Bit Heap::to_release(Offset block) {
   if ((pmem::load(medium_.at<Word>(place.bitmap)) & mask) == 0) return {};
   if (state_of(place.slab) == nullptr) {
     // H3: while the bit still stands, so that nobody adopts the slab and finds the block free.
-    const base::MutexGuard guard(central_);
-    if (state_of(place.slab) == nullptr) adopt(place.slab);
+    if (central_.lock()) {
+      const std::lock_guard guard(central_, std::adopt_lock);
+      if (state_of(place.slab) == nullptr) adopt(place.slab);
+    } else {
+      keep_taken(place);  // what else is free in the slab is found after the next open
+    }
   }
   return {place.bitmap, mask};
 }
@@ -361,22 +421,23 @@ bool Heap::find_slab(std::size_t size_class) {
   const auto enough = [&] { return !partial_[size_class].empty() || has_free_run(1); };
   if (!has_free_run(1)) scan_some(false, enough);
   if (!partial_[size_class].empty()) return true;
-  std::uint64_t slab = has_free_run(1) ? take_free_run(1) : extend(1);
+  std::uint64_t slab = has_free_run(1) ? take_free_run(1) : claim(1);
   if (slab == 0) {
     scan_some(true, enough);
     if (!partial_[size_class].empty()) return true;
     slab = take_free_run(1);
   }
-  return slab != 0 && format(slab, size_class + 1, 1) && adopt(slab) != nullptr;
+  if (slab == 0 || !format(slab, size_class + 1, 1)) return false;
+  skip_scanned(slab, 1);
+  return adopt(slab) != nullptr;
 }
 
 // Looks at slabs that nobody has looked at since the open until there is enough: at all of them, or
 // as long as others can wait.
 template <class Enough>
 bool Heap::scan_some(bool all, Enough enough) {
-  const std::uint64_t end = frontier_slab();
   const std::uint64_t started_ns = base::now_ns();
-  for (std::uint64_t looks = 0; scan_next_ < end && !enough(); ++looks) {
+  for (std::uint64_t looks = 0; scan_next_ < scan_end_ && !enough(); ++looks) {
     if (!all && looks >= kFewestLooks &&
         (looks == kMostLooks || base::now_ns() - started_ns > kLook_ns)) {
       break;
@@ -392,7 +453,11 @@ bool Heap::scan_some(bool all, Enough enough) {
     Place place;
     const std::uint64_t slab = scan_next_;
     if (!parse_header(slab, place)) {
-      ++scan_next_;  // damaged: check() tells; the slab is never used
+      if (unformatted(slab)) {
+        put_free_run(slab, 1);
+      } else {
+        ++scan_next_;  // damaged: check() tells; the slab is never used
+      }
       continue;
     }
     scan_next_ = slab + place.slabs;
@@ -423,29 +488,31 @@ Heap::SlabState* Heap::adopt(std::uint64_t slab) {
   Place place;
   if (!parse_header(slab, place) || place.free_run) return nullptr;
   const Word* const bitmap = medium_.at<Word>(slab * kSlabBytes + kBitmapAt);
-  if (place.large && (pmem::load(bitmap) & 1) == 0) {
-    put_free_run(slab, place.slabs);
-    return nullptr;
-  }
-  SlabState& state = blank_state();
+  auto made = std::make_unique<SlabState>();
+  SlabState& state = *made;
   state.large = place.large;
   if (!place.large) {
     state.size_class = place.size_class;
     state.shape = geometry(place.size_class);
     state.free_bits.resize((state.shape.count + 63) / 64);
   }
-  std::uint64_t free = 0;
+  const bool free_run = place.large && (pmem::load(bitmap) & 1) == 0;
   std::uint64_t blocks = state.shape.count;
   const Word* from = bitmap;
   for (Word& bits : state.free_bits) {
     const Word mask = blocks >= 64 ? ~Word{0} : (Word{1} << blocks) - 1;
     bits = ~pmem::load(from++) & mask;
-    free += static_cast<std::uint64_t>(std::popcount(bits));
+    state.free += static_cast<std::uint64_t>(std::popcount(bits));
     blocks -= std::min<std::uint64_t>(64, blocks);
   }
-  state.free = free;
   make_room(partial_[state.size_class]);
-  publish(slab, state);
+  make_room(free_runs_);
+  if (!publish(slab, std::move(made))) return state_of(slab);
+  // Nobody has freed a block of the slab before, so what the bits say is so for good.
+  if (free_run) {
+    put_free_run(slab, place.slabs);
+    return nullptr;
+  }
   if (state.free != 0) {
     state.listed = true;
     partial_[state.size_class].push_back(slab);
@@ -551,13 +618,18 @@ std::uint64_t Heap::take_free_run(std::uint64_t slabs) {
   return medium_.persist(rest, sizeof(Word)) ? slab : 0;
 }
 
+// --- Without central_ ----------------------------------------------------------------------------
+
 // New slabs at the frontier, which format() moves; 0: no space.
-std::uint64_t Heap::extend(std::uint64_t slabs) {
-  const std::uint64_t slab = frontier_slab();
-  return pool_.grow((slab + slabs) * kSlabBytes) ? slab : 0;
+std::uint64_t Heap::claim(std::uint64_t slabs) {
+  std::uint64_t slab = claimed_.load(std::memory_order_relaxed);
+  do {
+    if (!pool_.grow((slab + slabs) * kSlabBytes)) return 0;
+  } while (!claimed_.compare_exchange_weak(slab, slab + slabs, std::memory_order_relaxed));
+  return slab;
 }
 
-// False: a write-back failed.
+// A slab of the caller alone. False: a write-back failed.
 bool Heap::format(std::uint64_t slab, Word kind, std::uint64_t slabs) {
   auto* const words = medium_.at<Word>(slab * kSlabBytes);
   // The bitmap first: the slab may have held anything. The longest bitmap is 512 bytes.
@@ -565,31 +637,53 @@ bool Heap::format(std::uint64_t slab, Word kind, std::uint64_t slabs) {
     std::atomic_ref<Word>(words[i]).store(0, std::memory_order_relaxed);
   }
   medium_.count_heap_written(kBitmapAt + 512);
-  // All blocks are free before the header gives a class.
-  if (!medium_.persist(words, kBitmapAt + 512)) return false;
-  std::atomic_ref<Word>(words[0]).store(make_header(kind, slabs, slab), std::memory_order_release);
-  if (!medium_.persist(words, sizeof(Word))) return false;
+  medium_.flush(words, kBitmapAt + 512);
+  // H4: slabs of other threads may lie below it, not formatted yet.
   Word* const frontier = &pool_.state().frontier;
-  if (slab + slabs > frontier_slab()) {
-    // H4: after the header's fence.
-    std::atomic_ref<Word>(*frontier).store((slab + slabs) * kSlabBytes, std::memory_order_release);
-    medium_.count_heap_written(sizeof(Word));
-    if (!medium_.persist(frontier, sizeof(Word))) return false;
+  const Word end = (slab + slabs) * kSlabBytes;
+  Word now = pmem::load(frontier);
+  while (now < end && !std::atomic_ref<Word>(*frontier).compare_exchange_weak(
+                          now, end, std::memory_order_acq_rel)) {
   }
-  skip_scanned(slab, slabs);
-  return true;
+  if (slab + slabs > scan_end_) {
+    medium_.count_heap_written(sizeof(Word));
+    // Whoever moved it: that thread may not have flushed it yet.
+    medium_.flush(frontier, sizeof(Word));
+  }
+  // All blocks are free before the header gives a class.
+  if (!medium_.fence()) return false;
+  std::atomic_ref<Word>(words[0]).store(make_header(kind, slabs, slab), std::memory_order_release);
+  return medium_.persist(words, sizeof(Word));
+}
+
+// Claimed before a crash, and no more: a header alone may have been lost by damage, and what lies
+// behind it be worth a repair.
+bool Heap::unformatted(std::uint64_t slab) const {
+  const Word* const words = medium_.at<Word>(slab * kSlabBytes);
+  std::size_t i = 0;
+  while (i < kSlabBytes / sizeof(Word) && pmem::load(words + i) == 0) ++i;
+  return i == kSlabBytes / sizeof(Word);
 }
 
 Offset Heap::reserve_large(std::size_t bytes) {
   const std::uint64_t slabs = (bytes + kLargeAt + kSlabBytes - 1) / kSlabBytes;
-  const base::MutexGuard guard(central_);
+  if (Magazines* const mine = magazines()) drain_large(*mine);
+  if (!central_.lock()) {
+    if (const std::uint64_t slab = claim(slabs); slab != 0) return large_block(slab, slabs);
+    if (medium_.failed() || !central_.lock_at_last()) return 0;
+  }
+  const std::lock_guard guard(central_, std::adopt_lock);
   const auto enough = [&] { return has_free_run(slabs); };
-  std::uint64_t slab = scan_some(false, enough) ? take_free_run(slabs) : extend(slabs);
+  std::uint64_t slab = scan_some(false, enough) ? take_free_run(slabs) : claim(slabs);
   if (slab == 0 && scan_some(true, enough)) slab = take_free_run(slabs);
-  if (slab == 0 || !format(slab, kLargeRun, slabs)) return 0;
-  SlabState& state = blank_state();
-  state.large = true;
-  publish(slab, state);
+  if (slab == 0) return 0;
+  skip_scanned(slab, slabs);
+  return large_block(slab, slabs);
+}
+
+Offset Heap::large_block(std::uint64_t slab, std::uint64_t slabs) {
+  if (!format(slab, kLargeRun, slabs)) return 0;
+  keep_taken({.slab = slab, .slabs = slabs, .large = true});
   return slab * kSlabBytes + kLargeAt;
 }
 
@@ -599,7 +693,8 @@ void Heap::for_each_allocated(const std::function<void(Offset, std::size_t)>& vi
   for (std::uint64_t slab = kFirstSlab; slab < end;) {
     Place place;
     if (!parse_header(slab, place)) {
-      if (problems != nullptr) {
+      // Looked at twice: it may be formatted just now.
+      if (problems != nullptr && !unformatted(slab) && !parse_header(slab, place)) {
         problems->push_back("slab at offset " + std::to_string(slab * kSlabBytes) +
                             " has an impossible header");
       }

@@ -6,15 +6,18 @@
 // that unlinks it clears the bit, and the block is handed out again after its grace period.
 //
 // Thread safety: all methods from any thread. reserve() and recycle() take no lock but when the
-// thread's own magazine is empty or full.
+// thread's own magazine is empty or full, and do without it when its holder was stopped.
 // Invariants
 //   H1. A block's bit is set in the pool exactly while a durable structure reaches it.
 //   H2. A block is in at most one place in DRAM: a magazine, its slab's free bits, or a grace list.
 //   H3. No slab's bitmap is adopted into DRAM while a block of it is in a magazine or grace list
 //       without being marked taken there.
-//   H4. Words below the frontier are formatted: a slab's header is durable before the frontier.
-//   H5. A slab's state is published after its bitmap was read. Who sees a state may clear bits
-//       without central_: nobody will read them and take the block for free a second time.
+//   H4. A slab below the frontier has a durable header, or holds nothing but zeros: it was claimed
+//       and not formatted. Blocks are handed out when header and frontier are durable.
+//   H5. A slab's state is published after its bitmap was read, and only if it has none. Who sees a
+//       state may clear bits without central_: nobody will read them and take the block for free a
+//       second time.
+//   H6. A slab at the frontier belongs to the thread that moved claimed_ over it.
 #pragma once
 
 #include <array>
@@ -92,9 +95,18 @@ class Heap {
   [[nodiscard]] bool parse_header(std::uint64_t slab, Place& place) const;
   Magazines* magazines();
   bool refill(Magazines& mine, std::size_t size_class);
+  bool refill_beside(Magazines& mine, std::size_t size_class);
   void drain(Magazines& mine, std::size_t size_class);
+  void drain_large(Magazines& mine);
   pmem::Offset reserve_large(std::size_t bytes);
+  pmem::Offset large_block(std::uint64_t slab, std::uint64_t slabs);
   [[nodiscard]] bool injected_failure() noexcept;
+  std::uint64_t claim(std::uint64_t slabs);
+  bool format(std::uint64_t slab, std::uint64_t kind, std::uint64_t slabs);
+  void keep_taken(const Place& place);
+  bool publish(std::uint64_t slab, std::unique_ptr<SlabState> state);
+  [[nodiscard]] bool unformatted(std::uint64_t slab) const;
+  [[nodiscard]] std::uint64_t frontier_slab() const;
 
   // All below: central_ held.
   std::size_t take_from_slabs(std::size_t size_class, pmem::Offset* out, std::size_t most);
@@ -106,32 +118,26 @@ class Heap {
   [[nodiscard]] bool has_free_run(std::uint64_t slabs) const { return longest_run_ >= slabs; }
   void find_longest_run();
   std::uint64_t take_free_run(std::uint64_t slabs);
-  std::uint64_t extend(std::uint64_t slabs);
-  bool format(std::uint64_t slab, std::uint64_t kind, std::uint64_t slabs);
   void give_back(pmem::Offset block) noexcept;
   void give_back_small(const Place& place);
   void put_free_run(std::uint64_t slab, std::uint64_t slabs);
   void skip_scanned(std::uint64_t slab, std::uint64_t slabs);
-  SlabState& blank_state();
-  void publish(std::uint64_t slab, SlabState& state);  // H5; of blank_state()
   void forget(std::uint64_t slab);
   void unlist(std::uint64_t slab, SlabState& state);
-  [[nodiscard]] std::uint64_t frontier_slab() const;
 
   pmem::PoolFile& pool_;
   pmem::Medium& medium_;
-  mutable base::Mutex central_;
+  base::ImpatientMutex central_;
   std::vector<std::vector<std::uint64_t>> partial_;  // per class: slabs with free bits
   std::vector<std::pair<std::uint64_t, std::uint64_t>> free_runs_;  // {first slab, slabs}, sorted
   std::uint64_t longest_run_ = 0;                                   // of free_runs_, in slabs
   std::uint64_t scan_next_;                                         // slabs below it are adopted
-  // Slab number -> state, in two levels. release() asks without a lock whether there is one; a
-  // state's content is for holders of central_.
+  const std::uint64_t scan_end_;        // those from here on are new since the open
+  std::atomic<std::uint64_t> claimed_;  // H6, in slabs
+  // Slab number -> state, in two levels. Any thread asks whether there is one and adds what is
+  // missing; a state's content, and its end, are for holders of central_.
   using StatePage = std::array<std::atomic<SlabState*>, base::kSlabsPerPage>;
   std::unique_ptr<std::array<std::atomic<StatePage*>, base::kSlabPages>> states_;
-  std::vector<std::unique_ptr<SlabState>> owned_states_;
-  std::vector<SlabState*> spare_states_;  // with room for all
-  std::vector<std::unique_ptr<StatePage>> owned_pages_;
   std::unique_ptr<std::array<std::atomic<Magazines*>, kMaxThreads>> magazines_;
   std::atomic<std::uint64_t> lost_{0};
   std::atomic<std::uint64_t> fail_after_{~std::uint64_t{0}};

@@ -3,6 +3,7 @@
 // library.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,36 @@ namespace everleaf::base {
 
 using Mutex = std::mutex;
 using MutexGuard = std::lock_guard<std::mutex>;
+
+// A mutex for what can also be had without it, at some cost: who waits gives up in the end, so a
+// thread that was stopped for good while it held it stops nobody. Of its holder that was given up
+// nobody waits again.
+class ImpatientMutex {
+ public:
+  // False: its holder kept it for longer than a growth of the pool takes on a slow disk.
+  [[nodiscard]] bool lock() noexcept {
+    if (mutex_.try_lock()) return held();
+    const std::uint64_t holder = holder_.load(std::memory_order_relaxed);
+    if (given_up_.load(std::memory_order_relaxed) == holder) return false;
+    if (mutex_.try_lock_for(std::chrono::milliseconds(20))) return held();
+    given_up_.store(holder, std::memory_order_relaxed);
+    return false;
+  }
+  // The same for who has no other way left.
+  [[nodiscard]] bool lock_at_last() noexcept {
+    return mutex_.try_lock_for(std::chrono::seconds(2)) && held();
+  }
+  void unlock() noexcept { mutex_.unlock(); }
+
+ private:
+  bool held() noexcept {
+    holder_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  std::timed_mutex mutex_;
+  std::atomic<std::uint64_t> holder_{1};  // each of them another one
+  std::atomic<std::uint64_t> given_up_{0};
+};
 
 // Called in every spin loop with the number of rounds waited so far.
 inline void wait_a_little(unsigned round) noexcept {

@@ -12,7 +12,8 @@
 //       write-back of a file to one caller, who need not be the one whose pages failed. So a system
 //       call that waits for write-back runs in synced(), and its success counts when all that ran
 //       beside it have ended and none of them failed.
-//   M3. size() only grows; bytes below it are backed by storage, so touching them cannot fault
+//   M3. size() only grows once the pool is open; bytes below it are backed by storage, so touching
+//   them cannot fault
 //       (for want of storage: a store to a private copy may want memory).
 #pragma once
 
@@ -65,7 +66,14 @@ class Medium {
   [[nodiscard]] std::uint64_t size() const noexcept {
     return size_.load(std::memory_order_acquire);  // the bytes below it are mapped
   }
-  void grow(std::uint64_t size) noexcept { size_.store(size, std::memory_order_release); }
+  void grow(std::uint64_t size) noexcept {
+    std::uint64_t now = size_.load(std::memory_order_relaxed);
+    while (now < size && !size_.compare_exchange_weak(now, size, std::memory_order_release,
+                                                      std::memory_order_relaxed)) {
+    }
+  }
+  // Before anybody else uses it: what lies behind `size` was given back.
+  void cut(std::uint64_t size) noexcept { size_.store(size, std::memory_order_release); }
 
   [[nodiscard]] bool contains(Offset at, std::uint64_t bytes) const noexcept {
     const std::uint64_t limit = size();

@@ -280,7 +280,7 @@ void PoolFile::drop_unborn(std::uint64_t file_bytes) {
   if (used >= file_bytes || !has_holes(file_)) return;
   const std::uint64_t end = only_zeros_from(file_, used) ? used : first_hole(file_, used);
   if (end >= file_bytes || !only_zeros_from(file_, end)) return;
-  if (cut(file_, end)) medium_->grow(end);
+  if (cut(file_, end)) medium_->cut(end);
 }
 
 Result<Mapping> PoolFile::map_bytes(const PoolOptions& options, std::uint64_t file_bytes,
@@ -388,6 +388,7 @@ Result<void> PoolFile::format() {
 
 bool PoolFile::grow_if_needed(std::uint64_t bytes) {
   if (bytes <= medium_->size()) return true;
+  if (!file_.valid()) return grow_now(bytes);  // G1: it is one store, and nobody waits
   waiting_.fetch_add(1, std::memory_order_relaxed);
   bool grown = false;
   {
@@ -432,9 +433,10 @@ bool PoolFile::grow_now(std::uint64_t bytes) noexcept {
   // What the thread is there for it does; here only the least.
   const std::uint64_t step = ahead_runs_.load(std::memory_order_relaxed) ? 0 : room_at(now);
   const std::uint64_t target = target_of(std::max(bytes, now + step));
-  refused_ = !back(target);
+  const bool backed = back(target);
+  if (file_.valid()) refused_ = !backed;
   // The disk is nearly full: take only what is needed now.
-  return !refused_ || (target > bytes && !medium_->failed() && back(bytes));
+  return backed || (target > bytes && !medium_->failed() && back(bytes));
 }
 
 // What is taken beyond what was asked for: few calls for large pools, little waste for small ones.

@@ -9,7 +9,8 @@
 // Thread safety: grow() and make_room() from any thread; the rest belongs to the thread that opens
 // and closes.
 // Invariants
-//   G1. One thread at a time changes the size of the file and of the medium: it holds grow_mutex_.
+//   G1. One thread at a time changes the size of the file, and with it the medium's: it holds
+//       grow_mutex_. Without a file any thread moves the medium's.
 //   G2. The room is never part of the heap: it is zeros behind the frontier, like any space that a
 //       killed growth leaves. What is killed within a step, too, is dropped or filled at open.
 //   G3. Growth ahead that is refused gives back what it took and is no error: it rests until a

@@ -8,6 +8,7 @@
 
 namespace everleaf::crash::seam {
 void lock(const void* mutex, bool& held) noexcept;
+bool lock_or_give_up(const void* mutex, bool& held, unsigned patience) noexcept;
 void unlock(const void* mutex, bool& held) noexcept;
 void wait(unsigned round) noexcept;
 void reads_discarded() noexcept;
@@ -32,6 +33,18 @@ class Mutex {
   bool held_ = false;
 };
 using MutexGuard = std::lock_guard<Mutex>;
+
+class ImpatientMutex {
+ public:
+  [[nodiscard]] bool lock() noexcept { return crash::seam::lock_or_give_up(this, held_, 16); }
+  [[nodiscard]] bool lock_at_last() noexcept {
+    return crash::seam::lock_or_give_up(this, held_, 2000);
+  }
+  void unlock() noexcept { crash::seam::unlock(this, held_); }
+
+ private:
+  bool held_ = false;
+};
 
 inline void wait_a_little(unsigned round) noexcept {
   crash::seam::wait(round);
