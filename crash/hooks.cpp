@@ -148,7 +148,7 @@ inline auto store_atomic(volatile T* address, const void* pc, F&& access, bool s
 namespace seam {
 std::uint64_t xxh3(const void* from, std::size_t bytes, std::uint64_t seed) noexcept;
 std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::size_t n,
-                        std::uint64_t mask, std::uint64_t value) noexcept;
+                        std::uint64_t mask, std::uint64_t value, bool other) noexcept;
 void verify_over(const void* from, std::size_t bytes) noexcept;
 void verify_begin() noexcept;
 void verify_end(bool whole) noexcept;
@@ -162,7 +162,8 @@ std::uint64_t xxh3(const void* from, std::size_t bytes, std::uint64_t seed) noex
   return crash::xxh3(from, bytes, seed);
 }
 std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::size_t n,
-                        std::uint64_t mask, std::uint64_t value) noexcept {
+                        std::uint64_t mask, std::uint64_t value, bool other) noexcept {
+  const auto fits = [&](std::uint64_t word) { return ((word & mask) == value) != other; };
   // Words looked at at once: few at first, who scans for each of many finds the next one soon.
   constexpr std::size_t kMost = 64;
   std::size_t end = 0;
@@ -174,7 +175,7 @@ std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::siz
     const std::size_t bytes = ((end - begin - 1) * stride + 1) * sizeof *first;
     const bool alone = Scheduler::active() == nullptr;
     // What is all zeroes.
-    if (alone && value != 0 && watched(from) && g_recorder->gauge == nullptr &&
+    if (alone && !fits(0) && watched(from) && g_recorder->gauge == nullptr &&
         g_recorder->arena().untouched(offset_of(from), bytes))
       continue;
     const bool plain =
@@ -183,7 +184,7 @@ std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::siz
       const std::uint64_t* const word = first + i * stride;
       const std::uint64_t held =
           plain ? __atomic_load_n(word, __ATOMIC_RELAXED) : load_atomic(word, true);
-      if ((held & mask) == value) return i;
+      if (fits(held)) return i;
     }
   }
   return n;

@@ -659,10 +659,8 @@ bool Heap::format(std::uint64_t slab, Word kind, std::uint64_t slabs) {
 // Claimed before a crash, and no more: a header alone may have been lost by damage, and what lies
 // behind it be worth a repair.
 bool Heap::unformatted(std::uint64_t slab) const {
-  const Word* const words = medium_.at<Word>(slab * kSlabBytes);
-  std::size_t i = 0;
-  while (i < kSlabBytes / sizeof(Word) && pmem::load(words + i) == 0) ++i;
-  return i == kSlabBytes / sizeof(Word);
+  constexpr std::size_t kWords = kSlabBytes / sizeof(Word);
+  return base::first_used(medium_.at<Word>(slab * kSlabBytes), 1, kWords) == kWords;
 }
 
 Offset Heap::reserve_large(std::size_t bytes) {

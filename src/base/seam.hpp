@@ -98,6 +98,13 @@ inline std::size_t first_where(const std::uint64_t* first, std::size_t stride, s
   while (i < n && (__atomic_load_n(first + i * stride, __ATOMIC_RELAXED) & mask) != value) ++i;
   return i;
 }
+// The same for one that is not zero.
+inline std::size_t first_used(const std::uint64_t* first, std::size_t stride,
+                              std::size_t n) noexcept {
+  std::size_t i = 0;
+  while (i < n && __atomic_load_n(first + i * stride, __ATOMIC_RELAXED) == 0) ++i;
+  return i;
+}
 
 // A checksum over memory that a crash may have torn. The crash checker takes all torn images of it
 // for one; here it is nothing. The ranges include the checksum itself, unless it was verified

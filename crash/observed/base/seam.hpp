@@ -16,7 +16,7 @@ void durable(bool begins) noexcept;
 void unseen(bool begins) noexcept;
 void reached(const char* path) noexcept;
 std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::size_t n,
-                        std::uint64_t mask, std::uint64_t value) noexcept;
+                        std::uint64_t mask, std::uint64_t value, bool other) noexcept;
 void verify_over(const void* from, std::size_t bytes) noexcept;
 void verify_begin() noexcept;
 void verify_end(bool whole) noexcept;
@@ -80,7 +80,11 @@ inline void reached(const char* path) noexcept {
 
 inline std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::size_t n,
                                std::uint64_t mask, std::uint64_t value) noexcept {
-  return crash::seam::first_where(first, stride, n, mask, value);
+  return crash::seam::first_where(first, stride, n, mask, value, false);
+}
+inline std::size_t first_used(const std::uint64_t* first, std::size_t stride,
+                              std::size_t n) noexcept {
+  return crash::seam::first_where(first, stride, n, ~std::uint64_t{0}, 0, true);
 }
 
 class Verification {
