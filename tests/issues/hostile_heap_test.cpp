@@ -46,6 +46,50 @@ TEST(HostileHeap, DamagedSlabHeaders) {
   }
 }
 
+// A thread was killed between its frontier and its slab's header: the slab is free. But a header of
+// zeros over anything else is damage, and what lies behind it stays as it is.
+TEST(HostileHeap, ASlabOfZerosIsFree) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  { (void)Pool::open(path, small_pool()).value().index<std::uint64_t>("index").value(); }
+  auto image = read_bytes(path);
+  std::uint64_t frontier = 0;
+  std::memcpy(&frontier, &image[pmem::kStateAt], sizeof frontier);
+  const std::uint64_t end = frontier + 2 * pmem::kSlabBytes;
+  ASSERT_LE(end, image.size());
+  std::memcpy(&image[pmem::kStateAt], &end, sizeof end);
+  const auto use = [&] {
+    Pool pool = Pool::open(path, small_pool()).value();
+    auto index = pool.index<std::uint64_t>("index").value();
+    for (std::uint64_t i = 0; i < 20'000; ++i) EXPECT_EQ(index.upsert(i, i), Outcome::done);
+  };
+  write_bytes(path, image);
+  {
+    Pool pool = Pool::open(path, small_pool()).value();
+    EXPECT_EQ(unsound(pool), "");
+  }
+  use();
+  auto used = read_bytes(path);
+  const auto slab_is_used = [&](std::uint64_t slab) {
+    return std::any_of(&used[slab], &used[slab] + sizeof(std::uint64_t),
+                       [](std::byte one) { return one != std::byte{0}; });
+  };
+  EXPECT_TRUE(slab_is_used(frontier));
+  EXPECT_TRUE(slab_is_used(frontier + pmem::kSlabBytes));
+
+  image[frontier + 5000] = std::byte{1};
+  write_bytes(path, image);
+  {
+    Pool pool = Pool::open(path, small_pool()).value();
+    EXPECT_NE(unsound(pool), "");
+  }
+  use();
+  used = read_bytes(path);
+  EXPECT_FALSE(slab_is_used(frontier));
+  EXPECT_TRUE(slab_is_used(frontier + pmem::kSlabBytes));
+  EXPECT_EQ(used[frontier + 5000], std::byte{1});
+}
+
 // A leaf that claims to lie on a slab's header.
 TEST(HostileHeap, NoNodeLiesOnASlabHeader) {
   const Scratch scratch;

@@ -330,6 +330,50 @@ TEST(Room, ALimitOnFilesIsAnAnswer) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+// More than the file system has: it is found out before anything is taken.
+TEST(Room, AFullDiskIsAnAnswer) {
+  const Scratch scratch;
+  Pool pool = Pool::open(scratch / "pool").value();
+  const std::uint64_t size = pool.info().file_bytes;
+  const std::uint64_t wanted = std::filesystem::space(scratch / "pool").available + (1 << 30);
+  EXPECT_EQ(pool.make_room(wanted), Outcome::out_of_space);
+  EXPECT_EQ(pool.info().file_bytes, size);
+  EXPECT_EQ(std::filesystem::file_size(scratch / "pool"), size);
+  EXPECT_EQ(pool.make_room(size + (2 << 20)), Outcome::done);
+}
+
+TEST(Room, KilledInTheMidst) {
+  const Scratch scratch;
+  const auto file = scratch / "pool";
+  for (int round = 0; round < 6; ++round) {
+    std::filesystem::remove(file);
+    std::array<int, 2> ready{};
+    ASSERT_EQ(::pipe(ready.data()), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Pool pool = Pool::open(file).value();
+      auto index = pool.index<std::uint64_t>("index", "wbtree").value();
+      for (std::uint64_t key = 0; key < 1000; ++key) (void)index.insert(key, key);
+      if (::write(ready[1], "x", 1) != 1) ::_exit(1);
+      (void)pool.make_room(std::uint64_t{512} << 20);
+      ::pause();
+    }
+    ASSERT_GT(child, 0);
+    char byte = 0;
+    ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));
+    ::kill(child, SIGKILL);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    ::close(ready[0]);
+    ::close(ready[1]);
+    Pool pool = Pool::open(file).value();
+    auto index = pool.index<std::uint64_t>("index").value();
+    for (std::uint64_t key = 0; key < 1000; ++key) ASSERT_EQ(*index.find(key), key) << round;
+    EXPECT_EQ(unsound(pool), "");
+    EXPECT_EQ(pool.make_room(std::uint64_t{64} << 20), Outcome::done);
+  }
+}
+
 TEST(Room, BesideWriters) {
   const Scratch scratch;
   Pool pool = Pool::open(scratch / "pool").value();
