@@ -22,13 +22,18 @@ using MutexGuard = std::lock_guard<std::mutex>;
 // nobody waits again.
 class ImpatientMutex {
  public:
-  // False: its holder kept it for longer than a growth of the pool takes on a slow disk.
+  // False: one holder kept it for longer than a growth of the pool takes on a slow disk. Many who
+  // have it in turn are waited for longer.
   [[nodiscard]] bool lock() noexcept {
     if (mutex_.try_lock()) return held();
-    const std::uint64_t holder = holder_.load(std::memory_order_relaxed);
-    if (given_up_.load(std::memory_order_relaxed) == holder) return false;
-    if (mutex_.try_lock_for(std::chrono::milliseconds(20))) return held();
-    given_up_.store(holder, std::memory_order_relaxed);
+    for (int turn = 0; turn < 50; ++turn) {
+      const std::uint64_t holder = holder_.load(std::memory_order_relaxed);
+      if (given_up_.load(std::memory_order_relaxed) == holder) return false;
+      if (mutex_.try_lock_for(std::chrono::milliseconds(20))) return held();
+      if (holder_.load(std::memory_order_relaxed) != holder) continue;
+      given_up_.store(holder, std::memory_order_relaxed);
+      return false;
+    }
     return false;
   }
   // The same for who has no other way left.
