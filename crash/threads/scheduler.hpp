@@ -84,6 +84,7 @@ class RandomPriorities final : public Policy {
 class Scheduler {
  public:
   using Body = std::function<void()>;
+  enum class Stops : std::uint8_t { for_ever, for_long };
   Scheduler();
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -93,7 +94,6 @@ class Scheduler {
   // what they held is lost: the caller throws away the objects that they used.
   // `parked`: the thread is stopped at the first of its points from that one on, for ever or until
   // nobody else can run.
-  enum class Stops : std::uint8_t { for_ever, for_long };
   Trace run(std::span<const Body> bodies, Policy& policy, std::uint64_t most_points,
             std::optional<Switch> parked = {}, Stops stops = Stops::for_ever);
 

@@ -83,27 +83,33 @@ void Grace::collect(Slot& slot, Limbo& limbo) noexcept {
   }
 }
 
+// One after the other: the last one will be the first.
 void Grace::put_back(Slot& slot, Limbo* limbo) noexcept {
-  limbo->next = slot.limbo.load(std::memory_order_relaxed);
-  // Release: pairs with who takes it next.
-  while (!slot.limbo.compare_exchange_weak(limbo->next, limbo, std::memory_order_release,
-                                           std::memory_order_relaxed)) {
+  while (limbo != nullptr) {
+    Limbo* const next = limbo->next;
+    limbo->next = slot.limbo.load(std::memory_order_relaxed);
+    // Release: pairs with who takes it next.
+    while (!slot.limbo.compare_exchange_weak(limbo->next, limbo, std::memory_order_release,
+                                             std::memory_order_relaxed)) {
+    }
+    limbo = next;
   }
 }
 
 void Grace::collect(Slot& slot) noexcept {
   Limbo* limbo = slot.limbo.exchange(nullptr, std::memory_order_acquire);  // G3
+  Limbo* kept = nullptr;                                                   // the last one first
   while (limbo != nullptr) {
     Limbo* const next = limbo->next;
     collect(slot, *limbo);
-    // The last one stays for what comes.
-    if (limbo->blocks.empty() && next != nullptr) {
+    if (limbo->blocks.empty() && (kept != nullptr || next != nullptr)) {
       delete limbo;
     } else {
-      put_back(slot, limbo);
+      limbo->next = std::exchange(kept, limbo);
     }
     limbo = next;
   }
+  put_back(slot, kept);
 }
 
 bool Grace::retire(pmem::Offset block) noexcept {
@@ -117,11 +123,10 @@ bool Grace::retire(pmem::Offset block) noexcept {
     lost_.fetch_add(1, std::memory_order_relaxed);
     kept = false;
   }
-  // All of them: the slot had a stack.
-  while (limbo != nullptr) {
-    Limbo* const next = limbo->next;
+  if (limbo != nullptr) {
+    // The others first: they are emptied while this one gets what comes.
+    put_back(mine, std::exchange(limbo->next, nullptr));
     put_back(mine, limbo);
-    limbo = next;
   }
   if (!kept) return false;
   mine.retired.store(mine.retired.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -136,9 +141,7 @@ void Grace::tidy() noexcept {
   const unsigned limit = base::slot_limit();
   bool waiting = false;
   for (unsigned i = 0; i < limit && !waiting; ++i) {
-    const Slot& slot = (*slots_)[i];
-    waiting = slot.retired.load(std::memory_order_relaxed) !=
-              slot.recycled.load(std::memory_order_relaxed);
+    waiting = (*slots_)[i].waiting();
   }
   if (!waiting) return;
   try_advance();
@@ -155,7 +158,18 @@ void Grace::collect_all() {
     base::wait_a_little(round);
   }
   const unsigned limit = base::slot_limit();
-  for (unsigned i = 0; i < limit; ++i) collect((*slots_)[i]);
+  // Another thread that works on a list has it in hand; it is waited for, but not for long.
+  for (unsigned round = 0; round < kCollectRounds; ++round) {
+    bool taken = false;
+    for (unsigned i = 0; i < limit; ++i) {
+      Slot& slot = (*slots_)[i];
+      const bool has_list = slot.limbo.load(std::memory_order_relaxed) != nullptr;
+      taken = taken || (!has_list && slot.waiting());
+      if (has_list) collect(slot);
+    }
+    if (!taken) break;
+    base::wait_a_little(round);
+  }
 }
 
 }  // namespace everleaf::alloc

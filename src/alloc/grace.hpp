@@ -89,6 +89,10 @@ class Grace {
     std::atomic<std::uint64_t> recycled{0};
     unsigned depth = 0;  // of nested pins; the slot's thread only
     unsigned since_advance = 0;
+
+    [[nodiscard]] bool waiting() const noexcept {
+      return retired.load(std::memory_order_relaxed) != recycled.load(std::memory_order_relaxed);
+    }
   };
 
   void enter(unsigned slot) noexcept;

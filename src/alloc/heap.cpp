@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <mutex>
-#include <span>
 #include <string>
+#include <utility>
 
 #include "base/thread_slot.hpp"
 
@@ -112,9 +112,14 @@ struct Heap::SlabState {
   std::vector<Word> free_bits;
 };
 
+struct Heap::Surplus {
+  std::vector<Offset> blocks;
+  Surplus* next = nullptr;
+};
+
 struct Heap::Magazines {
   std::array<std::vector<Offset>, kClasses.size()> of;
-  std::vector<Offset> large;  // to be given back as soon as central_ can be had
+  std::vector<Offset> large;  // to be given back when this thread has central_
 };
 
 Heap::Heap(pmem::PoolFile& pool)
@@ -125,16 +130,39 @@ Heap::Heap(pmem::PoolFile& pool)
       scan_end_(frontier_slab()),
       claimed_(scan_end_),
       states_(std::make_unique<std::array<std::atomic<StatePage*>, base::kSlabPages>>()),
-      magazines_(std::make_unique<std::array<std::atomic<Magazines*>, kMaxThreads>>()) {}
+      magazines_(std::make_unique<std::array<std::atomic<Magazines*>, kMaxThreads>>()),
+      surplus_(std::make_unique<std::atomic<Surplus*>[]>(kClasses.size())) {
+  if (pool.writable()) drop_early_header();
+}
 
 Heap::~Heap() {
   for (auto& magazines : *magazines_) delete magazines.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < kClasses.size(); ++i) {
+    for (Surplus* one = surplus_of(i); one != nullptr;) delete std::exchange(one, one->next);
+  }
   for (auto& cell : *states_) {
     StatePage* const page = cell.load(std::memory_order_acquire);
     if (page == nullptr) continue;
     for (auto& state : *page) delete state.load(std::memory_order_acquire);
     delete page;
   }
+}
+
+// H4: an earlier release made the header first, and may have been killed behind that. It would
+// count as soon as the frontier has passed it. One with blocks in use is another matter: damage.
+void Heap::drop_early_header() noexcept {
+  if (!medium_.contains(scan_end_ * kSlabBytes, kSlabBytes)) return;
+  Word* const words = medium_.at<Word>(scan_end_ * kSlabBytes);
+  const Word header = pmem::load(words);
+  const std::uint64_t slabs = header >> 8 & 0xFFFFFF;
+  if (header == 0 || header != make_header(header & 0xFF, slabs, scan_end_)) return;
+  constexpr std::size_t kBitmapWords = 512 / sizeof(Word);
+  if (base::first_used(words + kBitmapAt / sizeof(Word), 1, kBitmapWords) != kBitmapWords) return;
+  std::atomic_ref<Word>(*words).store(0, std::memory_order_release);
+  // If this fails nothing more is handed out.
+  // crash: flush stays: no program makes a pool of an earlier release
+  // crash: fence stays: likewise
+  (void)medium_.persist(words, sizeof(Word));
 }
 
 std::uint64_t Heap::frontier_slab() const {
@@ -172,7 +200,7 @@ bool Heap::publish(std::uint64_t slab, std::unique_ptr<SlabState> state) {
 
 // A state that calls every block taken: for a slab whose bitmap is not read now, or whose blocks
 // all go to this thread.
-void Heap::keep_taken(const Place& place) {
+std::unique_ptr<Heap::SlabState> Heap::taken_state(const Place& place) {
   auto state = std::make_unique<SlabState>();
   state->large = place.large;
   if (!place.large) {
@@ -180,7 +208,7 @@ void Heap::keep_taken(const Place& place) {
     state->shape = geometry(place.size_class);
     state->free_bits.resize((state->shape.count + 63) / 64);
   }
-  (void)publish(place.slab, std::move(state));
+  return state;
 }
 
 void Heap::forget(std::uint64_t slab) {
@@ -310,6 +338,11 @@ bool Heap::refill(Magazines& mine, std::size_t size_class) {
     if (medium_.failed() || !central_.lock_at_last()) return false;
   }
   const std::lock_guard guard(central_, std::adopt_lock);
+  give_back_large(mine);
+  for (Surplus* one = surplus_of(size_class); one != nullptr;) {
+    for (const Offset block : one->blocks) give_back(block);
+    delete std::exchange(one, one->next);
+  }
   std::size_t got = take_from_slabs(size_class, batch.data(), most);
   if (got == 0 && find_slab(size_class)) got = take_from_slabs(size_class, batch.data(), most);
   // In falling order, so that blocks are handed out by rising address.
@@ -317,36 +350,59 @@ bool Heap::refill(Magazines& mine, std::size_t size_class) {
   return got != 0;
 }
 
-// Without central_: a slab of its own for this thread. False: the pool is full.
+// Without central_: what others could not give back, or a slab for this thread alone. False: the
+// pool is full.
 bool Heap::refill_beside(Magazines& mine, std::size_t size_class) {
   const Geometry shape = geometry(size_class);
   auto& blocks = mine.of[size_class];
+  if (Surplus* one = surplus_of(size_class); one != nullptr) {
+    // Blocks of one are enough; its own vector needs no memory.
+    blocks.swap(one->blocks);
+    Surplus* others = one->next;
+    delete one;
+    while (others != nullptr) push(surplus_[size_class], *std::exchange(others, others->next));
+    return true;
+  }
   blocks.reserve(shape.count);
+  auto state = taken_state({.size_class = size_class});  // before a slab is taken
   const std::uint64_t slab = claim(1);
   if (slab == 0 || !format(slab, size_class + 1, 1)) return false;
-  keep_taken({.slab = slab, .size_class = size_class});
+  (void)publish(slab, std::move(state));
   for (std::uint64_t bit = shape.count; bit-- > 0;) {
     blocks.push_back(slab * kSlabBytes + shape.first + bit * kClasses[size_class]);
   }
   return true;
 }
 
-// Where central_ cannot be had the blocks stay, and more may come.
 void Heap::drain(Magazines& mine, std::size_t size_class) {
-  if (!central_.lock()) return;
-  const std::lock_guard guard(central_, std::adopt_lock);
   auto& blocks = mine.of[size_class];
   // The older ones: what was freed last is likely still cached.
   const auto end = blocks.end() - static_cast<std::ptrdiff_t>(magazine_capacity(size_class) / 2);
-  for (auto block = blocks.begin(); block != end; ++block) give_back(*block);
+  if (central_.lock()) {
+    const std::lock_guard guard(central_, std::adopt_lock);
+    for (auto block = blocks.begin(); block != end; ++block) give_back(*block);
+  } else {
+    push(surplus_[size_class], *new Surplus{{blocks.begin(), end}, nullptr});
+  }
   blocks.erase(blocks.begin(), end);
+}
+
+Heap::Surplus* Heap::surplus_of(std::size_t size_class) noexcept {
+  // Acquire: pairs with push().
+  return surplus_[size_class].exchange(nullptr, std::memory_order_acquire);
+}
+
+void Heap::push(std::atomic<Surplus*>& stack, Surplus& one) noexcept {
+  one.next = stack.load(std::memory_order_relaxed);
+  while (!stack.compare_exchange_weak(one.next, &one, std::memory_order_release,
+                                      std::memory_order_relaxed)) {
+  }
 }
 
 void Heap::drain_large(Magazines& mine) {
   if (mine.large.empty() || !central_.lock()) return;
   const std::lock_guard guard(central_, std::adopt_lock);
-  for (const Offset block : mine.large) give_back(block);
-  mine.large.clear();
+  give_back_large(mine);
 }
 
 Heap::Bit Heap::to_activate(Offset block) const {
@@ -372,7 +428,8 @@ Heap::Bit Heap::to_release(Offset block) {
       const std::lock_guard guard(central_, std::adopt_lock);
       if (state_of(place.slab) == nullptr) adopt(place.slab);
     } else {
-      keep_taken(place);  // what else is free in the slab is found after the next open
+      // What else is free in the slab is found after the next open.
+      (void)publish(place.slab, taken_state(place));
     }
   }
   return {place.bitmap, mask};
@@ -421,6 +478,8 @@ bool Heap::find_slab(std::size_t size_class) {
   const auto enough = [&] { return !partial_[size_class].empty() || has_free_run(1); };
   if (!has_free_run(1)) scan_some(false, enough);
   if (!partial_[size_class].empty()) return true;
+  auto state = taken_state({.size_class = size_class});  // before a slab is taken
+  make_room(partial_[size_class]);
   std::uint64_t slab = has_free_run(1) ? take_free_run(1) : claim(1);
   if (slab == 0) {
     scan_some(true, enough);
@@ -429,7 +488,7 @@ bool Heap::find_slab(std::size_t size_class) {
   }
   if (slab == 0 || !format(slab, size_class + 1, 1)) return false;
   skip_scanned(slab, 1);
-  return adopt(slab) != nullptr;
+  return publish_read(slab, std::move(state)) != nullptr;
 }
 
 // Looks at slabs that nobody has looked at since the open until there is enough: at all of them, or
@@ -447,19 +506,23 @@ bool Heap::scan_some(bool all, Enough enough) {
       const auto& run = *std::prev(behind);
       if (scan_next_ < run.first + run.second) {
         scan_next_ = run.first + run.second;
+        scan_astray_ = false;
         continue;
       }
     }
     Place place;
     const std::uint64_t slab = scan_next_;
     if (!parse_header(slab, place)) {
-      if (unformatted(slab)) {
+      // Of the last session; what lies behind damage may be the inside of a large block.
+      if (!scan_astray_ && scan_end_ - slab <= kMaxThreads && unformatted(slab)) {
         put_free_run(slab, 1);
       } else {
+        scan_astray_ = true;
         ++scan_next_;  // damaged: check() tells; the slab is never used
       }
       continue;
     }
+    scan_astray_ = false;
     scan_next_ = slab + place.slabs;
     look_at(slab, place);
   }
@@ -488,31 +551,35 @@ Heap::SlabState* Heap::adopt(std::uint64_t slab) {
   Place place;
   if (!parse_header(slab, place) || place.free_run) return nullptr;
   const Word* const bitmap = medium_.at<Word>(slab * kSlabBytes + kBitmapAt);
-  auto made = std::make_unique<SlabState>();
-  SlabState& state = *made;
-  state.large = place.large;
-  if (!place.large) {
-    state.size_class = place.size_class;
-    state.shape = geometry(place.size_class);
-    state.free_bits.resize((state.shape.count + 63) / 64);
+  auto made = taken_state(place);
+  make_room(partial_[made->size_class]);
+  make_room(free_runs_);
+  if (place.large && (pmem::load(bitmap) & 1) == 0) {
+    if (!publish(slab, std::move(made))) return state_of(slab);
+    // Nobody has freed it before, so it is free for good.
+    put_free_run(slab, place.slabs);
+    return nullptr;
   }
-  const bool free_run = place.large && (pmem::load(bitmap) & 1) == 0;
+  return publish_read(slab, std::move(made));
+}
+
+void Heap::read_bits(std::uint64_t slab, SlabState& state) const {
   std::uint64_t blocks = state.shape.count;
-  const Word* from = bitmap;
+  const Word* from = medium_.at<Word>(slab * kSlabBytes + kBitmapAt);
   for (Word& bits : state.free_bits) {
     const Word mask = blocks >= 64 ? ~Word{0} : (Word{1} << blocks) - 1;
     bits = ~pmem::load(from++) & mask;
     state.free += static_cast<std::uint64_t>(std::popcount(bits));
     blocks -= std::min<std::uint64_t>(64, blocks);
   }
-  make_room(partial_[state.size_class]);
-  make_room(free_runs_);
-  if (!publish(slab, std::move(made))) return state_of(slab);
+}
+
+// There is room in partial_.
+Heap::SlabState* Heap::publish_read(std::uint64_t slab, std::unique_ptr<SlabState> made) {
+  SlabState& state = *made;
+  read_bits(slab, state);
   // Nobody has freed a block of the slab before, so what the bits say is so for good.
-  if (free_run) {
-    put_free_run(slab, place.slabs);
-    return nullptr;
-  }
+  if (!publish(slab, std::move(made))) return state_of(slab);
   if (state.free != 0) {
     state.listed = true;
     partial_[state.size_class].push_back(slab);
@@ -528,6 +595,11 @@ void Heap::give_back(Offset block) noexcept {
   } catch (const std::bad_alloc&) {
     lost_.fetch_add(1, std::memory_order_relaxed);
   }
+}
+
+void Heap::give_back_large(Magazines& mine) noexcept {
+  for (const Offset block : mine.large) give_back(block);
+  mine.large.clear();
 }
 
 // If it throws, the block waits for the next one of its slab.
@@ -665,24 +737,24 @@ bool Heap::unformatted(std::uint64_t slab) const {
 
 Offset Heap::reserve_large(std::size_t bytes) {
   const std::uint64_t slabs = (bytes + kLargeAt + kSlabBytes - 1) / kSlabBytes;
-  if (Magazines* const mine = magazines()) drain_large(*mine);
+  auto state = taken_state({.large = true});  // before a slab is taken
+  const auto formatted = [&](std::uint64_t slab) -> Offset {
+    if (slab == 0 || !format(slab, kLargeRun, slabs)) return 0;
+    (void)publish(slab, std::move(state));
+    return slab * kSlabBytes + kLargeAt;
+  };
+  Magazines* const mine = magazines();
   if (!central_.lock()) {
-    if (const std::uint64_t slab = claim(slabs); slab != 0) return large_block(slab, slabs);
+    if (const std::uint64_t slab = claim(slabs); slab != 0) return formatted(slab);
     if (medium_.failed() || !central_.lock_at_last()) return 0;
   }
   const std::lock_guard guard(central_, std::adopt_lock);
+  if (mine != nullptr) give_back_large(*mine);
   const auto enough = [&] { return has_free_run(slabs); };
   std::uint64_t slab = scan_some(false, enough) ? take_free_run(slabs) : claim(slabs);
   if (slab == 0 && scan_some(true, enough)) slab = take_free_run(slabs);
-  if (slab == 0) return 0;
-  skip_scanned(slab, slabs);
-  return large_block(slab, slabs);
-}
-
-Offset Heap::large_block(std::uint64_t slab, std::uint64_t slabs) {
-  if (!format(slab, kLargeRun, slabs)) return 0;
-  keep_taken({.slab = slab, .slabs = slabs, .large = true});
-  return slab * kSlabBytes + kLargeAt;
+  if (slab != 0) skip_scanned(slab, slabs);
+  return formatted(slab);
 }
 
 void Heap::for_each_allocated(const std::function<void(Offset, std::size_t)>& visit,
@@ -691,8 +763,7 @@ void Heap::for_each_allocated(const std::function<void(Offset, std::size_t)>& vi
   for (std::uint64_t slab = kFirstSlab; slab < end;) {
     Place place;
     if (!parse_header(slab, place)) {
-      // Looked at twice: it may be formatted just now.
-      if (problems != nullptr && !unformatted(slab) && !parse_header(slab, place)) {
+      if (problems != nullptr && !unformatted(slab)) {
         problems->push_back("slab at offset " + std::to_string(slab * kSlabBytes) +
                             " has an impossible header");
       }

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "alloc/redo_log.hpp"
@@ -89,6 +90,7 @@ class Heap {
   struct Place;      // a block's slab, bit and size
   struct SlabState;  // a slab's free bits in DRAM
   struct Magazines;  // a thread's reserved blocks
+  struct Surplus;    // blocks that a thread could not give back
 
   [[nodiscard]] SlabState* state_of(std::uint64_t slab) const;
   [[nodiscard]] bool locate(pmem::Offset block, Place& place) const;
@@ -97,15 +99,17 @@ class Heap {
   bool refill(Magazines& mine, std::size_t size_class);
   bool refill_beside(Magazines& mine, std::size_t size_class);
   void drain(Magazines& mine, std::size_t size_class);
+  Surplus* surplus_of(std::size_t size_class) noexcept;
+  static void push(std::atomic<Surplus*>& stack, Surplus& one) noexcept;
   void drain_large(Magazines& mine);
   pmem::Offset reserve_large(std::size_t bytes);
-  pmem::Offset large_block(std::uint64_t slab, std::uint64_t slabs);
   [[nodiscard]] bool injected_failure() noexcept;
   std::uint64_t claim(std::uint64_t slabs);
   bool format(std::uint64_t slab, std::uint64_t kind, std::uint64_t slabs);
-  void keep_taken(const Place& place);
+  [[nodiscard]] static std::unique_ptr<SlabState> taken_state(const Place& place);
   bool publish(std::uint64_t slab, std::unique_ptr<SlabState> state);
   [[nodiscard]] bool unformatted(std::uint64_t slab) const;
+  void drop_early_header() noexcept;
   [[nodiscard]] std::uint64_t frontier_slab() const;
 
   // All below: central_ held.
@@ -119,6 +123,9 @@ class Heap {
   void find_longest_run();
   std::uint64_t take_free_run(std::uint64_t slabs);
   void give_back(pmem::Offset block) noexcept;
+  void give_back_large(Magazines& mine) noexcept;
+  void read_bits(std::uint64_t slab, SlabState& state) const;
+  SlabState* publish_read(std::uint64_t slab, std::unique_ptr<SlabState> state);
   void give_back_small(const Place& place);
   void put_free_run(std::uint64_t slab, std::uint64_t slabs);
   void skip_scanned(std::uint64_t slab, std::uint64_t slabs);
@@ -133,12 +140,14 @@ class Heap {
   std::uint64_t longest_run_ = 0;                                   // of free_runs_, in slabs
   std::uint64_t scan_next_;                                         // slabs below it are adopted
   const std::uint64_t scan_end_;        // those from here on are new since the open
+  bool scan_astray_ = false;            // behind a damaged header
   std::atomic<std::uint64_t> claimed_;  // H6, in slabs
   // Slab number -> state, in two levels. Any thread asks whether there is one and adds what is
   // missing; a state's content, and its end, are for holders of central_.
   using StatePage = std::array<std::atomic<SlabState*>, base::kSlabsPerPage>;
   std::unique_ptr<std::array<std::atomic<StatePage*>, base::kSlabPages>> states_;
   std::unique_ptr<std::array<std::atomic<Magazines*>, kMaxThreads>> magazines_;
+  std::unique_ptr<std::atomic<Surplus*>[]> surplus_;  // stacks, one for each class
   std::atomic<std::uint64_t> lost_{0};
   std::atomic<std::uint64_t> fail_after_{~std::uint64_t{0}};
 };

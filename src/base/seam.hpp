@@ -18,38 +18,46 @@ using Mutex = std::mutex;
 using MutexGuard = std::lock_guard<std::mutex>;
 
 // A mutex for what can also be had without it, at some cost: who waits gives up in the end, so a
-// thread that was stopped for good while it held it stops nobody. Of its holder that was given up
-// nobody waits again.
+// thread that was stopped for good while it held it stops nobody. Of a holder that was given up
+// nobody waits again. Many who have it in turn are waited for longer than one.
 class ImpatientMutex {
  public:
-  // False: one holder kept it for longer than a growth of the pool takes on a slow disk. Many who
-  // have it in turn are waited for longer.
-  [[nodiscard]] bool lock() noexcept {
-    if (mutex_.try_lock()) return held();
-    for (int turn = 0; turn < 50; ++turn) {
+  // False: one holder kept it for half a second.
+  [[nodiscard]] bool lock() noexcept { return lock(given_up_, std::chrono::milliseconds(500)); }
+  // The same for who has no other way left.
+  [[nodiscard]] bool lock_at_last() noexcept {
+    return lock(given_up_at_last_, std::chrono::seconds(2));
+  }
+  void unlock() noexcept {
+    holder_.fetch_add(1, std::memory_order_relaxed);
+    mutex_.unlock();
+  }
+
+ private:
+  bool lock(std::atomic<std::uint64_t>& given_up, std::chrono::milliseconds patience) noexcept {
+    if (mutex_.try_lock()) return true;
+    for (int turn = 0; turn < 20; ++turn) {
       const std::uint64_t holder = holder_.load(std::memory_order_relaxed);
-      if (given_up_.load(std::memory_order_relaxed) == holder) return false;
-      if (mutex_.try_lock_for(std::chrono::milliseconds(20))) return held();
+      if (given_up.load(std::memory_order_relaxed) == holder) return false;
+      if (wait(patience)) return true;
       if (holder_.load(std::memory_order_relaxed) != holder) continue;
-      given_up_.store(holder, std::memory_order_relaxed);
+      given_up.store(holder, std::memory_order_relaxed);
       return false;
     }
     return false;
   }
-  // The same for who has no other way left.
-  [[nodiscard]] bool lock_at_last() noexcept {
-    return mutex_.try_lock_for(std::chrono::seconds(2)) && held();
-  }
-  void unlock() noexcept { mutex_.unlock(); }
-
- private:
-  bool held() noexcept {
-    holder_.fetch_add(1, std::memory_order_relaxed);
-    return true;
+  bool wait(std::chrono::milliseconds patience) noexcept {
+#ifdef __SANITIZE_THREAD__
+    // ThreadSanitizer knows no waiting by the steady clock.
+    return mutex_.try_lock_until(std::chrono::system_clock::now() + patience);
+#else
+    return mutex_.try_lock_for(patience);
+#endif
   }
   std::timed_mutex mutex_;
   std::atomic<std::uint64_t> holder_{1};  // each of them another one
   std::atomic<std::uint64_t> given_up_{0};
+  std::atomic<std::uint64_t> given_up_at_last_{0};
 };
 
 // Called in every spin loop with the number of rounds waited so far.

@@ -71,7 +71,7 @@ static_assert(sizeof(Header) == 256 && offsetof(Header, uuid) == 40 &&
               offsetof(Header, sequence) == 56 && offsetof(Header, checksum) == 248);
 
 struct PoolState {
-  Word frontier;  // end of the slabs in use: nothing above it was ever written
+  Word frontier;  // end of the slabs in use: no block above it was ever handed out
   std::array<Word, 7> reserved;
   Word clock;  // 64: epochs of the buffered trees (src/epoch); 0: never stepped
   std::array<Word, 7> reserved_clock;

@@ -13,8 +13,7 @@
 //       call that waits for write-back runs in synced(), and its success counts when all that ran
 //       beside it have ended and none of them failed.
 //   M3. size() only grows once the pool is open; bytes below it are backed by storage, so touching
-//   them cannot fault
-//       (for want of storage: a store to a private copy may want memory).
+//       them cannot fault (for want of storage: a store to a private copy may want memory).
 #pragma once
 
 #include <array>

@@ -26,12 +26,23 @@ class HeapStage {
     for (std::size_t i = 0; i < small_.size(); i += 3) give_back(small_[i]);
     std::erase_if(small_,
                   [this](pmem::Offset block) { return ground_->heap.allocated_bytes(block) == 0; });
+    open_again();
+  }
+  // What the threads had in DRAM is gone.
+  void open_again() {
     ground_.reset();
     file_.reset();
     file_ = pmem::PoolFile::attach(arena_.base(0), kCapacity, kCapacity, emulated(), &recorder_)
                 .value();
     ground_ = std::make_unique<alloc::Ground>(*file_);
     EXPECT_TRUE(ground_->redo.recover());
+  }
+  [[nodiscard]] std::vector<pmem::Offset> in_use() {
+    std::vector<pmem::Offset> all;
+    std::vector<std::string> problems;
+    heap().for_each_allocated([&](pmem::Offset at, std::size_t) { all.push_back(at); }, &problems);
+    EXPECT_TRUE(problems.empty()) << problems.front();
+    return all;
   }
 
   [[nodiscard]] alloc::Heap& heap() { return ground_->heap; }
@@ -122,7 +133,8 @@ void stop_in(Does first, Does second) {
     const Stop stop = stop_first(at, stops, {{}, [&] { first(stage, has[0], 0); }},
                                  {{}, [&] { second(stage, has[1], 1); }});
     without_lock = without_lock || stage.has_reached("a lock is given up");
-    if (!stop.ended) return stop;
+    // Nobody may ever come back.
+    if (!stop.ended) stage.open_again();
     std::vector<pmem::Offset> expected;
     for (const auto* all : {&stage.small(), &stage.large()}) {
       std::ranges::copy_if(*all, std::back_inserter(expected), [&](pmem::Offset block) {
@@ -131,13 +143,12 @@ void stop_in(Does first, Does second) {
       });
     }
     for (const Has& one : has) expected.insert(expected.end(), one.taken.begin(), one.taken.end());
-    std::vector<pmem::Offset> allocated;
-    std::vector<std::string> problems;
-    stage.heap().for_each_allocated(
-        [&](pmem::Offset at_block, std::size_t) { allocated.push_back(at_block); }, &problems);
+    const std::vector<pmem::Offset> allocated = stage.in_use();
     std::ranges::sort(expected);
-    EXPECT_EQ(allocated, expected);
-    EXPECT_TRUE(problems.empty());
+    std::vector<pmem::Offset> odd;
+    std::ranges::set_symmetric_difference(allocated, expected, std::back_inserter(odd));
+    // That of the record which the stopped one was about to write.
+    EXPECT_LE(odd.size(), stop.ended ? 0U : 1U);
     take_all(stage);
     return stop;
   };

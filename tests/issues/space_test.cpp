@@ -2,6 +2,9 @@
 // the grace period back, so a full pool refused an insertion after a removal; and large blocks grew
 // the file in every session before anybody looked for the room that earlier sessions had left. Then
 // that look held up every thread: 4096 pages of a cold disk, under the heap's lock.
+#include <thread>
+
+#include "base/seam.hpp"
 #include "hooks.hpp"
 #include "support.hpp"
 
@@ -101,6 +104,31 @@ TEST(Space, AQuickLookFindsTheRoomAtOnce) {
   }
   reset_hooks();
   EXPECT_EQ(pool.info().heap_bytes, before);
+}
+
+// A lock whose holder does not come back is given up, once; when he does, it is as before.
+TEST(Space, ALockIsGivenUpOnce) {
+  base::ImpatientMutex mutex;
+  ASSERT_TRUE(mutex.lock());
+  std::thread([&] {
+    EXPECT_FALSE(mutex.lock());
+    EXPECT_FALSE(mutex.lock());  // at once
+    EXPECT_FALSE(mutex.lock_at_last());
+    EXPECT_FALSE(mutex.lock_at_last());
+  }).join();
+  mutex.unlock();
+  std::uint64_t count = 0;
+  const auto work = [&] {
+    for (int i = 0; i < 10'000; ++i) {
+      ASSERT_TRUE(mutex.lock());
+      ++count;
+      mutex.unlock();
+    }
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  EXPECT_EQ(count, 20'000U);
 }
 
 }  // namespace
