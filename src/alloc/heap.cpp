@@ -312,7 +312,7 @@ void Heap::recycle(Offset block) noexcept {
         return;
       }
       auto& blocks = mine->of[place.size_class];
-      blocks.reserve(magazine_capacity(place.size_class));  // all, but for what drain() leaves
+      blocks.reserve(magazine_capacity(place.size_class));  // all, but those of a slab of its own
       if (blocks.size() >= magazine_capacity(place.size_class)) drain(*mine, place.size_class);
       blocks.push_back(block);
       return;
