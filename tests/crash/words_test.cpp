@@ -257,14 +257,20 @@ TEST(Words, ThreeThreads) {
 
 // Who is stopped for ever, anywhere, holds up nobody.
 TEST(Words, NobodyWaits) {
+  bool without_lock = false;
   for (const char* const text :
        {"0,0/0:+1+1:+1!/0:+1+1:+1!", "0,0,0/0:+1+1:+1+2:+1!/2:+1+1:+1!,0:+1!",
-        "0,0,0/0:+1+1:+1!/1:+1+2:+1!/2:+1+0:+1!", "0,0/0:+1+1:+1~!/1:+1+0:+1!"}) {
+        "0,0,0/0:+1+1:+1!/1:+1+2:+1!/2:+1+0:+1!", "0,0/0:+1+1:+1~!/1:+1+0:+1!",
+        "b,0/0:b+1:+1!/0:b+1:+1!",
+        "b,b/0:b!,1:b!,0:b!,1:b!,0:b!,0:-!/0:b!,1:b!,0:b!,1:b!,0:b!,0:-!"}) {
     WordsConfig config = config_of(text);
     config.preemptions = 0;
     config.park = true;
-    EXPECT_GT(explore(config).schedules, 50U);
+    const WordsReport report = explore(config);
+    EXPECT_GT(report.schedules, 50U);
+    without_lock = without_lock || report.reached.contains("a lock is given up");
   }
+  EXPECT_TRUE(without_lock) << "the heap's lock was never in the way";
 }
 
 // --- The rare paths ------------------------------------------------------------------------------
