@@ -5,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "pmem/prefetch.hpp"
 #include "store/state.hpp"
 
 namespace everleaf::store {
@@ -204,11 +205,8 @@ struct Page {
       const Record record = Record::of(entry.value);
       if (!record.inside(medium)) continue;
       // Of a long value the processor fetches the rest by itself.
-      const std::byte* const begin = medium.at(record.at);
-      const std::byte* const end = begin + std::min<std::size_t>(record.bytes(), kPrefetched);
-      for (const std::byte* line = begin; line < end; line += pmem::kLine) {
-        __builtin_prefetch(line);
-      }
+      pmem::prefetch_lines(medium.at(record.at),
+                           std::min<std::size_t>(record.bytes(), kPrefetched));
     }
     for (auto& entry : scanned) {
       if (!inside(entry.key) || bytes.size() > kPageBytes) break;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <new>
 
+#include "pmem/prefetch.hpp"
 #include "store/state.hpp"
 
 namespace everleaf::store {
@@ -33,7 +34,7 @@ Outcome Fresh::make(std::uint64_t hash, Bytes value, bool fence) {
   if (next != 0) {
     const std::size_t ahead = std::min(record.bytes(), kAhead);
     for (std::size_t line = 0; line < ahead + pmem::kLine; line += pmem::kLine) {
-      __builtin_prefetch(medium.at(next + std::min(line, ahead - 1)), 1);
+      pmem::prefetch_to_write(medium.at(next + std::min(line, ahead - 1)));
     }
   }
   // Of the copy: a caller who writes to the value meanwhile gets some value, not a damaged one.

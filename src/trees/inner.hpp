@@ -19,6 +19,7 @@
 #include "base/stopwatch.hpp"
 #include "base/version_lock.hpp"
 #include "epoch/space.hpp"
+#include "pmem/prefetch.hpp"
 #include "trees/codes.hpp"
 #include "trees/fingerprint_keys.hpp"
 #include "trees/scan.hpp"
@@ -534,9 +535,8 @@ class Inner {
   // Codes and children: the child's line would be a second miss after the first. The level is the
   // caller's knowledge: to ask the node would be to wait for it.
   static void prefetch(const Node& node, unsigned level) {
-    const auto* const base = reinterpret_cast<const std::byte*>(&node);
-    const std::size_t end = sizeof(Node) + (level > 0 ? sizeof(High::child) : sizeof(Low::child));
-    for (std::size_t at = 0; at < end; at += pmem::kLine) __builtin_prefetch(base + at);
+    pmem::prefetch_lines(&node,
+                         sizeof(Node) + (level > 0 ? sizeof(High::child) : sizeof(Low::child)));
   }
 
   // Separators before the child to take.

@@ -15,6 +15,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "pmem/prefetch.hpp"
 #include "trees/contract.hpp"
 
 namespace everleaf::tree {
@@ -64,7 +65,7 @@ class KeyRecords {
   // The record's first line, if it names one.
   void prefetch(pmem::Word word) const {
     if (medium_->contains(record_of(word), sizeof(std::uint32_t))) {
-      __builtin_prefetch(medium_->at(record_of(word)));
+      pmem::prefetch(medium_->at(record_of(word)));
     }
   }
   [[nodiscard]] static std::string own(Key key) { return std::string(key); }

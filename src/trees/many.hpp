@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,17 +22,30 @@ enum class Progress : std::uint8_t {
   alone      // something changed, or is damaged: find() it
 };
 
-// More at once do not find more memory that is idle.
-inline constexpr std::size_t kSearchesAtOnce = 32;
+// A Search may take its steps in three parts, so that searches halve their nodes in turn, too:
+// enter() a node (nullopt: look it up alone; else how many entries it halves); unless that is 0
+// fetch(half), what is looked at when that many entries may go before the key, and
+// halve(half, next), look at it and fetch(next), until all are told apart; and leave(Lookup&),
+// which tells how far it came.
+template <class Search>
+concept Halves = requires(Search search) {
+  search.enter();
+};
+
+// Whole nodes are fetched by as many as find memory idle, and whose nodes fit into the first cache
+// together; those that halve have one line of theirs on its way.
+template <class Search>
+inline constexpr std::size_t kSearchesAtOnce = Halves<Search> ? 64 : 32;
 
 // As find() of each key. A Search is made from the tree and a key, and takes steps as long as a pin
 // of `grace` lives; step(Lookup&) tells how far it came.
 template <class Search, class Tree, class Key>
 void search_together(const Tree& tree, alloc::Grace& grace, std::span<const Key> keys,
                      std::span<Lookup> answers) {
-  for (std::size_t begin = 0; begin < keys.size(); begin += kSearchesAtOnce) {
-    const std::size_t n = std::min(keys.size() - begin, kSearchesAtOnce);
-    std::array<std::uint8_t, kSearchesAtOnce> alone;
+  constexpr std::size_t kAtOnce = kSearchesAtOnce<Search>;
+  for (std::size_t begin = 0; begin < keys.size(); begin += kAtOnce) {
+    const std::size_t n = std::min(keys.size() - begin, kAtOnce);
+    std::array<std::uint8_t, kAtOnce> alone;
     std::size_t alone_count = 0;
     {
       const alloc::Grace::Pin pin(grace);
@@ -39,16 +53,48 @@ void search_together(const Tree& tree, alloc::Grace& grace, std::span<const Key>
         std::ranges::fill(answers.subspan(begin), Lookup{Outcome::too_many_threads, 0});
         return;
       }
-      std::array<std::optional<Search>, kSearchesAtOnce> searches;
-      std::array<std::uint8_t, kSearchesAtOnce> open;
+      std::array<std::optional<Search>, kAtOnce> searches;
+      std::array<std::uint8_t, kAtOnce> open;
       for (std::size_t i = 0; i < n; ++i) {
         searches[i].emplace(tree, keys[begin + i]);
         open[i] = static_cast<std::uint8_t>(i);
       }
       for (std::size_t left = n; left != 0;) {
+        if constexpr (Halves<Search>) {
+          std::array<Search*, kAtOnce> halving;
+          std::size_t halving_count = 0;
+          std::size_t most = 0;
+          for (std::size_t i = 0; i < left;) {
+            const std::uint8_t which = open[i];
+            const std::optional<unsigned> entries = searches[which]->enter();
+            if (!entries) {
+              alone[alone_count++] = which;
+              open[i] = open[--left];
+              continue;
+            }
+            if (*entries != 0) halving[halving_count++] = &*searches[which];
+            most = std::max<std::size_t>(most, *entries);
+            ++i;
+          }
+          // All of them in step; never beyond `most`.
+          std::size_t next = std::bit_floor(most);
+          std::size_t half = most + 1 - next;
+          for (std::size_t i = 0; i < halving_count; ++i) halving[i]->fetch(half);
+          while (half != 0 && most != 0) {
+            next /= 2;
+            for (std::size_t i = 0; i < halving_count; ++i) halving[i]->halve(half, next);
+            half = next;
+          }
+        }
         for (std::size_t i = 0; i < left;) {
           const std::uint8_t which = open[i];
-          const Progress progress = searches[which]->step(answers[begin + which]);
+          const Progress progress = [&] {
+            if constexpr (Halves<Search>) {
+              return searches[which]->leave(answers[begin + which]);
+            } else {
+              return searches[which]->step(answers[begin + which]);
+            }
+          }();
           if (progress == Progress::on) {
             ++i;
             continue;

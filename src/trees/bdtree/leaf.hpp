@@ -6,6 +6,7 @@
 
 #include <emmintrin.h>
 
+#include "pmem/prefetch.hpp"
 #include "trees/bdtree/layout.hpp"
 
 namespace everleaf::tree::bdtree {
@@ -112,18 +113,10 @@ class Leaf {
   }
 
   void prefetch_lines() const {
-    for (std::size_t cell = 0; cell < shape_->cells; ++cell) __builtin_prefetch(line(cell));
+    for (std::size_t cell = 0; cell < shape_->cells; ++cell) pmem::prefetch(line(cell));
   }
-  void prefetch() const {
-    for (std::size_t at = 0; at < shape_->bytes; at += pmem::kLine) {
-      __builtin_prefetch(base_ + at);
-    }
-  }
-  void prefetch_for_stores() const {
-    for (std::size_t at = 0; at < shape_->bytes; at += pmem::kLine) {
-      __builtin_prefetch(base_ + at, 1);
-    }
-  }
+  void prefetch() const { pmem::prefetch_lines(base_, shape_->bytes); }
+  void prefetch_for_stores() const { pmem::prefetch_lines_to_write(base_, shape_->bytes); }
 
  private:
   std::byte* base_;

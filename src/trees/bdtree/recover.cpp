@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/parallel.hpp"
+#include "pmem/prefetch.hpp"
 #include "trees/bdtree/tree.hpp"
 
 namespace everleaf::tree::bdtree {
@@ -229,7 +230,7 @@ class BdTree<Keys>::Survey {
   [[nodiscard]] Seen& seen_at(Word number) const {
     return chunks_[number >> shift_][block_of(number)];
   }
-  void prefetch(Word number) const { __builtin_prefetch(&seen_at(number)); }
+  void prefetch(Word number) const { pmem::prefetch(&seen_at(number)); }
   [[nodiscard]] Word milestone(std::size_t i) const { return i * kMilestoneChunks << shift_; }
   // Stretches from these milestones on.
   void foresee(std::size_t first, std::size_t end) {

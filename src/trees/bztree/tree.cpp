@@ -4,15 +4,15 @@
 #include <string>
 
 #include "base/stopwatch.hpp"
+#include "pmem/prefetch.hpp"
 #include "trees/many.hpp"
 
 namespace everleaf::tree::bztree {
 namespace {
 
-// Nodes of the usual size at once: the second line would be a miss after the first. Inlined: the
-// compiler takes a call for one that does nothing.
-[[gnu::always_inline]] inline void prefetch(const std::byte* node) {
-  for (std::size_t at = 0; at < 1024; at += pmem::kLine) __builtin_prefetch(node + at);
+// Nodes of the usual size at once: the second line would be a miss after the first.
+void prefetch(const std::byte* node) {
+  pmem::prefetch_lines(node, 1024);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <emmintrin.h>
 
+#include "pmem/prefetch.hpp"
 #include "trees/lodgetree/layout.hpp"
 
 namespace everleaf::tree::lodgetree {
@@ -74,14 +75,9 @@ class Leaf {
     return bits;
   }
 
-  void prefetch_line() const { __builtin_prefetch(base_); }
-  void prefetch_to_write() const {
-    for (std::size_t at = 0; at < shape_->bytes; at += pmem::kLine)
-      __builtin_prefetch(base_ + at, 1);
-  }
-  void prefetch() const {
-    for (std::size_t at = 0; at < shape_->bytes; at += pmem::kLine) __builtin_prefetch(base_ + at);
-  }
+  void prefetch_line() const { pmem::prefetch(base_); }
+  void prefetch_to_write() const { pmem::prefetch_lines_to_write(base_, shape_->bytes); }
+  void prefetch() const { pmem::prefetch_lines(base_, shape_->bytes); }
 
  private:
   std::byte* base_;

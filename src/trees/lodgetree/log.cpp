@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "pmem/prefetch.hpp"
 #include "trees/keys.hpp"
 
 namespace everleaf::tree::lodgetree {
@@ -140,7 +141,7 @@ void Log::write(Ref ref, const Record& record, std::uint64_t key_hash) {
   medium_.store(&target->sum, sum_of(record, medium_.offset_of(target), key_hash));
   medium_.store(&target->order, record.order);  // last: whoever reads it reads the key, too
   medium_.flush(target, sizeof(Record));        // P2
-  __builtin_prefetch(target + 2 * pmem::kLine / sizeof(Record), 1);  // those that follow
+  pmem::prefetch_to_write(target + 2 * pmem::kLine / sizeof(Record));  // those that follow
 }
 
 bool Log::room(unsigned slot) {
@@ -296,7 +297,7 @@ bool Log::defer(unsigned slot, std::span<const Ref> refs, std::span<std::byte* c
   for (const Ref ref : refs) {  // they have been written long ago
     if (ref == 0) continue;
     const Chunk& chunk = *(*chunks_)[(ref - 1) / records_].load(std::memory_order_acquire);
-    __builtin_prefetch(&chunk.dead_bits[(ref - 1) % records_ / kWordBits], 1);
+    pmem::prefetch_to_write(&chunk.dead_bits[(ref - 1) % records_ / kWordBits]);
   }
   const OwnerLock::Owner guard(mine.lock);
   std::ranges::copy(refs, mine.refs.begin());

@@ -27,6 +27,7 @@
 
 #include "base/node_arena.hpp"
 #include "base/version_lock.hpp"
+#include "pmem/prefetch.hpp"
 #include "trees/inner.hpp"
 #include "trees/lodgetree/leaf.hpp"
 #include "trees/lodgetree/log.hpp"
@@ -303,15 +304,11 @@ class Node : public OfWriters<Node<Keys>> {
   // What a search needs; not targets and references to the log, which are of writers. The number of
   // slots is the tree's: to ask the node would be to wait for it.
   void prefetch(unsigned slots) const {
-    const auto* const base = reinterpret_cast<const std::byte*>(this);
-    const std::size_t end = sizeof(Node) + (byte_words(slots) + 2 * slots) * 8;
-    for (std::size_t at = 0; at < end; at += pmem::kLine) __builtin_prefetch(base + at);
+    pmem::prefetch_lines(this, sizeof(Node) + (byte_words(slots) + 2 * slots) * 8);
   }
   // All of it.
   void prefetch_to_write(unsigned slots) const {
-    const auto* const base = reinterpret_cast<const std::byte*>(this);
-    for (std::size_t at = 0; at < bytes_of(slots); at += pmem::kLine)
-      __builtin_prefetch(base + at, 1);
+    pmem::prefetch_lines_to_write(this, bytes_of(slots));
   }
 
  private:

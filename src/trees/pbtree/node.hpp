@@ -5,10 +5,13 @@
 // there (paper, III-D). What a read returns may be torn; it is never out of bounds.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <span>
 
 #include "pmem/medium.hpp"
+#include "pmem/prefetch.hpp"
 #include "trees/pbtree/keys.hpp"
 #include "trees/pbtree/layout.hpp"
 
@@ -47,11 +50,34 @@ struct Ends {
   }
 };
 
-// How a node is searched. Alone: with branches on keys, by whose prediction the processor looks
-// ahead in the node and beyond it. Beside other searches, which give it enough to do: without, for
-// a misprediction costs more than the loads. (Measured: many look-ups at once 1.14 with the second,
-// insertions 0.95.)
-enum class Searching : std::uint8_t { alone, together };
+// A binary search for 8-byte keys that takes one halving at a time (trees/many.hpp), without
+// branches: when many take theirs in turn, none waits for its loads, and only the lines that they
+// need are fetched. Less the pivot, modulo 2^64, the keys of the right region are small and ascend,
+// marks are 0, and those of the left region are large and ascend: what goes before the key comes
+// first on either side.
+struct Halving {
+  const Header* header;
+  Word key;
+  Word zero;               // the pivot; plus one on its right, where marks do not go before the key
+  Word most;               // what goes before the key is at most that, less `zero`
+  unsigned count;          // of all entries; 0: not for this node
+  unsigned right;          // 1: the key is right of the pivot; 0: left of it
+  bool far;                // not in the first caches
+  std::size_t before = 0;  // entries at or below the key; in a leaf's left region below it
+
+  [[nodiscard]] const Entry* entries() const { return reinterpret_cast<const Entry*>(header + 1); }
+  [[nodiscard]] Word key_at(std::size_t i) const { return pmem::load(&entries()[i].key); }
+  [[nodiscard]] Word pivot() const { return zero - right; }
+
+  void fetch(std::size_t half) const {
+    if (far) pmem::prefetch(entries() + (before + half) - 1);
+  }
+  void halve(std::size_t half, std::size_t next) {
+    const bool is_before = key_at(before + half - 1) - zero <= most;
+    before += half & (std::size_t{0} - static_cast<std::size_t>(is_before));
+    fetch(next);
+  }
+};
 
 template <class Keys>
 class Node {
@@ -91,41 +117,30 @@ class Node {
 
   [[nodiscard]] Ends ends() const {
     const Word pivot_key = pivot();
-    return {
-        first<Searching::alone>([&](unsigned i) { return !keys_->in_right(key(i), pivot_key); }),
-        first<Searching::alone>([&](unsigned i) { return keys_->in_left(key(i), pivot_key); })};
+    return {first([&](unsigned i) { return !keys_->in_right(key(i), pivot_key); }),
+            first([&](unsigned i) { return keys_->in_left(key(i), pivot_key); })};
   }
 
   // Entries of the right region at or below the probe.
-  template <Searching kHow>
   [[nodiscard]] unsigned right_rank(Word pivot_key, const Probe& probe) const {
-    return first<kHow>([&](unsigned i) {
+    return first([&](unsigned i) {
       const Word word = key(i);
-      if constexpr (Keys::kRecords || kHow == Searching::alone) {
-        return !keys_->in_right(word, pivot_key) || keys_->compare(word, probe) > 0;
-      } else {
-        return both(word > pivot_key, word <= probe.key) == 0;
-      }
+      return !keys_->in_right(word, pivot_key) || keys_->compare(word, probe) > 0;
     });
   }
   // The first entry of the left region at (kOr) or above the probe.
-  template <bool kOr, Searching kHow>
+  template <bool kOr>
   [[nodiscard]] unsigned left_rank(Word pivot_key, const Probe& probe) const {
-    return first<kHow>([&](unsigned i) {
+    return first([&](unsigned i) {
       const Word word = key(i);
-      if constexpr (Keys::kRecords || kHow == Searching::alone) {
-        if (!keys_->in_left(word, pivot_key)) return false;
-        const int order = keys_->compare(word, probe);
-        return kOr ? order >= 0 : order > 0;
-      } else {
-        return both(word < pivot_key, kOr ? word >= probe.key : word > probe.key) != 0;
-      }
+      if (!keys_->in_left(word, pivot_key)) return false;
+      const int order = keys_->compare(word, probe);
+      return kOr ? order >= 0 : order > 0;
     });
   }
 
   // Of two equal keys the one nearer to the free entries counts (rule E): the last of them in the
   // right region, the first of them in the left one. So do the two searches find it.
-  template <Searching kHow = Searching::alone>
   [[nodiscard]] Place find(const Probe& probe) const {
     const Word pivot_key = pivot();
     const bool live = (meta() & kPivotLive) != 0;
@@ -135,13 +150,13 @@ class Node {
     const bool any_left = is_left(capacity_ - 1);
     if (order == 0) return {Side::right, true, live, live || any_left, is_right(0), 0};
     if (order < 0) {
-      const unsigned rank = right_rank<kHow>(pivot_key, probe);
+      const unsigned rank = right_rank(pivot_key, probe);
       const bool found = rank != 0 && keys_->compare(key(rank - 1), probe) == 0;
       const bool below = rank != 0 || live || any_left;
       const bool above = rank != capacity_ && is_right(rank);
       return {Side::right, false, found, below, above, found ? rank - 1 : rank};
     }
-    const unsigned rank = left_rank<true, kHow>(pivot_key, probe);
+    const unsigned rank = left_rank<true>(pivot_key, probe);
     const bool found = rank != capacity_ && keys_->compare(key(rank), probe) == 0;
     const bool below = found || (rank != 0 && is_left(rank - 1));
     const bool above = rank + static_cast<unsigned>(found) < capacity_ || live || is_right(0);
@@ -154,23 +169,44 @@ class Node {
     bool below;
     bool above;
   };
-  template <Searching kHow = Searching::alone>
   [[nodiscard]] Route route(const Probe& probe) const {
     const Word pivot_key = pivot();
     const bool live = (meta() & kPivotLive) != 0;
     const int order = keys_->compare(pivot_key, probe);
     if (order <= 0) {
-      const unsigned rank = order == 0 ? 0 : right_rank<kHow>(pivot_key, probe);
+      const unsigned rank = order == 0 ? 0 : right_rank(pivot_key, probe);
       const bool above = rank != capacity_ && keys_->in_right(key(rank), pivot_key);
       if (rank != 0) return {&entries_[rank - 1].value, true, above};
       if (live) return {&header_->pivot_value, true, above};
       return before_left(capacity_, pivot_key, above);
     }
-    const unsigned rank = left_rank<false, kHow>(pivot_key, probe);
+    const unsigned rank = left_rank<false>(pivot_key, probe);
     const bool above = rank != capacity_ || live || keys_->in_right(key(0), pivot_key);
     return before_left(rank, pivot_key, above);
   }
 
+  // For 8-byte keys. Nodes up to this level are far.
+  static constexpr unsigned kFar = 1;
+  [[nodiscard]] Halving halving(const Probe& probe, unsigned level) const {
+    const Word pivot_key = pivot();
+    const auto right = static_cast<unsigned>(probe.key > pivot_key);
+    const Word equal_is_behind = right | static_cast<unsigned>(level == 0);
+    return {header_,
+            probe.key,
+            pivot_key + right,
+            probe.key - pivot_key - equal_is_behind,
+            probe.key == pivot_key ? 0 : capacity_,
+            right,
+            level <= kFar};
+  }
+  // The header, and what the first halving and the two that may follow it look at.
+  void prefetch_for_halving() const {
+    const unsigned half = std::bit_floor(capacity_);
+    pmem::prefetch(header_);
+    pmem::prefetch(entries_ + (capacity_ - half));
+    pmem::prefetch(entries_ + (half / 2 - 1));
+    pmem::prefetch(entries_ + (capacity_ - half / 2));
+  }
   // Everything in it, without the losers among equal keys.
   void sort_into(Sorted& sorted) const {
     sorted.count = 0;
@@ -195,26 +231,16 @@ class Node {
            static_cast<unsigned>((meta() & kPivotLive) != 0);
   }
 
-  void prefetch() const {
-    for (std::size_t at = 0; at < bytes(); at += pmem::kLine) __builtin_prefetch(base() + at);
-  }
+  void prefetch() const { pmem::prefetch_lines(header_, bytes()); }
 
  private:
-  // As a number, for `&&` of two loads' results is a branch.
-  [[nodiscard]] static unsigned both(bool a, bool b) {
-    return static_cast<unsigned>(a) & static_cast<unsigned>(b);
-  }
   // The first index for which `is` holds, where it holds for all behind that; capacity if none.
-  template <Searching kHow, class Is>
+  template <class Is>
   [[nodiscard]] unsigned first(Is is) const {
     unsigned at = 0;
     for (unsigned size = capacity_; size > 1;) {
       const unsigned half = size / 2;
-      if constexpr (kHow == Searching::alone) {
-        at += is(at + half - 1) ? 0 : half;
-      } else {
-        at += half & (0U - static_cast<unsigned>(!is(at + half - 1)));
-      }
+      at += is(at + half - 1) ? 0 : half;
       size -= half;
     }
     return at + static_cast<unsigned>(!is(at));

@@ -66,7 +66,6 @@ void PbTree<Keys>::begin_again(Way& way, Found& found) const {
 
 // One node: its child, its sibling, or the end of the way.
 template <class Keys>
-template <Searching kHow>
 std::optional<typename PbTree<Keys>::Walk> PbTree<Keys>::step(const Probe& probe, unsigned wanted,
                                                               Way& way, Found& found) const {
   if (way.level < wanted) return Walk::no_such_level;
@@ -91,10 +90,10 @@ std::optional<typename PbTree<Keys>::Walk> PbTree<Keys>::step(const Probe& probe
   } else {
     sibling = 0;
     if (way.level == 0) {
-      found.place = here.template find<kHow>(probe);
+      found.place = here.find(probe);
       sibling = sibling_for(here, meta, found.place.below, found.place.above, probe, found);
     } else {
-      const auto route = here.template route<kHow>(probe);
+      const auto route = here.route(probe);
       child = pmem::load(route.child);
       // A split may have rewritten the node meanwhile, free entries and all.
       if (((here.meta() ^ meta) & kStable) != 0) return std::nullopt;
@@ -128,7 +127,7 @@ typename PbTree<Keys>::Walk PbTree<Keys>::descend(const Probe& probe, unsigned w
   const base::Stopwatch watch(base::Part::traversal);
   Way way = begin(probe, found);
   while (true) {
-    if (const auto walk = step<Searching::alone>(probe, wanted, way, found)) return *walk;
+    if (const auto walk = step(probe, wanted, way, found)) return *walk;
   }
 }
 
@@ -170,6 +169,8 @@ bool PbTree<Keys>::look(const Probe& probe, const Found& found, Lookup& answer) 
   return lock_of(found.node).unchanged(found.version);
 }
 
+// With 8-byte keys a Halving does what find() and route() do, in nodes that are no half of a split
+// and are the key's. The others, and the pivot's own key, are left to step().
 template <class Keys>
 class PbTree<Keys>::Search {
  public:
@@ -177,23 +178,97 @@ class PbTree<Keys>::Search {
       : tree_(tree),
         probe_(Keys::probe(key)),
         open_(tree.gate_.try_begin(gate_)),
-        way_(tree.begin(probe_, found_)) {}
+        way_(tree.begin(probe_, found_)) {
+    open_ = open_ && tree.possible(way_.node);
+  }
+  std::optional<unsigned> enter() {
+    if (!open_) return std::nullopt;
+    if constexpr (!Keys::kRecords) {
+      if (way_.level == 0) {
+        base::reads_discarded();
+        found_.node = way_.node;
+        found_.version = tree_.lock_of(way_.node).begin();
+      }
+      const NodeOf node = tree_.at(way_.node);
+      meta_ = node.meta();
+      halving_ = node.halving(probe_, way_.level);
+      constexpr Word kLooked = kLevelMask | kDead | kSplitting | kCopy;
+      if ((meta_ & kLooked) != way_.level) halving_.count = 0;
+    }
+    return halving_.count;
+  }
+  void fetch(std::size_t half) { halving_.fetch(half); }
+  void halve(std::size_t half, std::size_t next) { halving_.halve(half, next); }
+  Progress leave(Lookup& answer) {
+    if (halving_.count == 0 || !is_keys()) return step(answer);
+    if (way_.level == 0) return look(answer);
+    const Word* const word = child();
+    return word == nullptr ? step(answer) : descend(pmem::load(word));
+  }
+
+ private:
+  // sibling_for() would say no.
+  [[nodiscard]] bool is_keys() const {
+    const Halving& h = halving_;
+    const Word behind = h.key_at(std::min<std::size_t>(h.before, h.count - 1));
+    const auto some = static_cast<unsigned>(h.before + 1 < h.count);
+    // An entry behind the key: right of the pivot; left of it another one will do.
+    const unsigned above = some & ((1 - h.right) | static_cast<unsigned>(behind > h.pivot()));
+    return pmem::load(&h.header->split_key) <= h.key &&
+           (above != 0 || pmem::load(&h.header->right) == 0);
+  }
+  Progress look(Lookup& answer) const {
+    const Halving& h = halving_;
+    const std::size_t i = h.before - h.right;
+    const bool found = i < h.count && h.key_at(i) == h.key;
+    answer = found ? Lookup{Outcome::done, pmem::load(&h.entries()[i].value)}
+                   : Lookup{Outcome::absent, 0};
+    const bool sure =
+        tree_.lock_of(found_.node).unchanged(found_.version) && tree_.gate_.unchanged(gate_);
+    return sure ? Progress::answered : Progress::alone;
+  }
+  // nullptr: for step() to find.
+  [[nodiscard]] const Word* child() const {
+    const Halving& h = halving_;
+    const std::size_t i = h.before - 1;
+    const Word word = h.before == 0 ? h.pivot() : h.key_at(i);
+    const auto below = static_cast<unsigned>(word < h.pivot()) |
+                       (h.right & static_cast<unsigned>(word > h.pivot()));
+    if (below == 0) {
+      if (h.right == 0) return &h.header->leftmost;
+      return (meta_ & kPivotLive) != 0 ? &h.header->pivot_value : nullptr;
+    }
+    // Of two equal keys the last one counts, which it is, or in the left region the first.
+    const auto lone =
+        static_cast<unsigned>(h.key_at(i - static_cast<std::size_t>(i != 0)) != word) |
+        static_cast<unsigned>(i == 0) | h.right;
+    return lone != 0 ? &h.entries()[i].value : nullptr;
+  }
+  Progress descend(Offset child) {
+    // A split may have rewritten the node meanwhile, free entries and all.
+    if (((pmem::load(&halving_.header->meta) ^ meta_) & kStable) != 0) return Progress::on;
+    if (!tree_.possible(child)) return Progress::alone;
+    way_.node = child;
+    --way_.level;
+    if (way_.level <= NodeOf::kFar) tree_.at(child).prefetch_for_halving();
+    return Progress::on;
+  }
   Progress step(Lookup& answer) {
-    if (!open_) return Progress::alone;
-    const auto walk = tree_.template step<Searching::together>(probe_, 0, way_, found_);
-    if (!walk) return Progress::on;
+    const auto walk = tree_.step(probe_, 0, way_, found_);
+    if (!walk) return tree_.possible(way_.node) ? Progress::on : Progress::alone;
     const bool sure =
         walk == Walk::there && tree_.look(probe_, found_, answer) && tree_.gate_.unchanged(gate_);
     return sure ? Progress::answered : Progress::alone;
   }
 
- private:
   const PbTree& tree_;
   const Probe probe_;
   std::uint64_t gate_ = 0;
-  const bool open_;  // no batch was running
+  bool open_;  // no batch was running
   Found found_;
   Way way_;
+  Word meta_ = 0;  // of the node, when it was entered
+  Halving halving_{};
 };
 
 template <class Keys>

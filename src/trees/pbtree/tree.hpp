@@ -119,7 +119,6 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Way begin(const Probe& probe, Found& found) const;
   void begin_again(Way& way, Found& found) const;
   // nullopt: on the way.
-  template <Searching kHow>
   [[nodiscard]] std::optional<Walk> step(const Probe& probe, unsigned wanted, Way& way,
                                          Found& found) const;
   [[nodiscard]] Walk descend(const Probe& probe, unsigned level, Found& found) const;

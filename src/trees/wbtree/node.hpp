@@ -12,6 +12,7 @@
 #include <span>
 
 #include "pmem/medium.hpp"
+#include "pmem/prefetch.hpp"
 #include "trees/wbtree/layout.hpp"
 
 namespace everleaf::tree::wbtree {
@@ -56,6 +57,32 @@ inline unsigned changed_bytes(Word before, Word after) {
   }
   return n;
 }
+
+// A binary search for 8-byte keys that takes one halving at a time (trees/many.hpp), without
+// branches: when many take theirs in turn, none waits for its loads, and only the lines that they
+// need are fetched.
+struct Halving {
+  const Word* slots;
+  const Entry* entries;
+  Word key;
+  unsigned capacity;
+  unsigned count;                // 0: not for this node
+  std::size_t before = 0;        // slots whose key is <= the key
+  const Entry* entry = nullptr;  // of the slot that is looked at; in the end the last of those
+
+  void fetch(std::size_t half) {
+    const std::size_t at = before + half;
+    const Word slot = pmem::load(slots + at / sizeof(Word)) >> at % sizeof(Word) * 8 & 0xFF;
+    entry = &entries[slot < capacity ? slot : 0];  // as in Node::entry()
+    pmem::prefetch(entry);
+  }
+  void halve(std::size_t half, std::size_t next) {
+    const auto is_before = static_cast<std::size_t>(pmem::load(&entry->key) <= key) &
+                           static_cast<std::size_t>(before + half <= count);
+    before += half & (std::size_t{0} - is_before);
+    fetch(next);
+  }
+};
 
 class Node {
  public:
@@ -200,6 +227,13 @@ class Node {
     }
   }
 
+  [[nodiscard]] Halving halving(Word key_word) const {
+    const bool ordered = kind() != NodeKind::bitmap_only && slots_valid(control());
+    const auto first = static_cast<unsigned>(pmem::load(slot_word(0)) & 0xFF);
+    return {slot_word(0), entries(), key_word, shape_->capacity,
+            ordered ? std::min(first, shape_->capacity) : 0};
+  }
+
   // The entry of a bitmap-only leaf with this key, or 64.
   template <class Keys>
   [[nodiscard]] unsigned find_in_bitmap(const Keys& keys, Word control,
@@ -227,10 +261,11 @@ class Node {
     return position == 0 ? link() : value(slots.at(position - 1));
   }
 
-  void prefetch() const {
-    for (std::uint32_t at = 0; at < shape_->bytes; at += pmem::kLine) {
-      __builtin_prefetch(base_ + at);
-    }
+  void prefetch() const { pmem::prefetch_lines(base_, shape_->bytes); }
+  // For a Halving, which fetches what else it needs.
+  void prefetch_slots() const {
+    pmem::prefetch_lines(base_,
+                         kind() == NodeKind::bitmap_only ? shape_->bytes : shape_->entries_at);
   }
 
  private:

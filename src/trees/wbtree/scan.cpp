@@ -84,10 +84,10 @@ Outcome WbTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
       if (barren > 2) return Outcome::corrupt;
       if (!possible(batch.next)) return Outcome::corrupt;
       // The next leaf's version counts only if it was still the next leaf then.
-      const std::uint64_t version = lock_of(batch.next).begin();
-      coupled = lock_of(place.node).unchanged(place.version);
-      place.node = batch.next;
-      place.version = version;
+      base::VersionLock* const lock = &lock_of(batch.next);
+      const std::uint64_t version = lock->begin();
+      coupled = place.lock->unchanged(place.version);
+      place = {batch.next, lock, version, false};
     }
   }
 }

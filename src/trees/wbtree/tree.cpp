@@ -37,17 +37,16 @@ Result<Options> parse_options(const base::Spec& canonical) {
 
 // The child for the probe, or 0 if the node changed or names an impossible child.
 template <class Keys>
-Offset WbTree<Keys>::child_for(Offset offset, const Probe& probe, const base::VersionLock& lock,
-                               std::uint64_t version) const {
-  const Node node = inner(offset);
+Offset WbTree<Keys>::child_for(const Place& place, const Probe& probe) const {
+  const Node node = inner(place.node);
   const Word control = node.control();
   Slots slots;
   if (node.slots_valid(control)) {
     node.load_slots(slots);
     // A torn slot array may name a free entry, whose record may be gone: look before following.
-    if (Keys::kRecords && !lock.unchanged(version)) return 0;
+    if (Keys::kRecords && !place.lock->unchanged(place.version)) return 0;
   } else {
-    if (Keys::kRecords && !lock.unchanged(version)) return 0;
+    if (Keys::kRecords && !place.lock->unchanged(place.version)) return 0;
     node.sort_slots(keys_, control, slots);
   }
   const Offset child = node.child(slots, node.rank(keys_, slots, probe));
@@ -61,37 +60,41 @@ typename WbTree<Keys>::Way WbTree<Keys>::begin(const Probe& probe) const {
   const base::VersionLock* const above = &lock_of(c_.root_word);
   const std::uint64_t version = above->begin();
   const Word root = pmem::load(root_word());
-  return {above, version, root & ~Word{kNodeAlign - 1},
+  const Offset node = root & ~Word{kNodeAlign - 1};
+  return {above, version, possible(node) ? node : 0,
           static_cast<unsigned>(root & (kNodeAlign - 1))};
 }
 
 template <class Keys>
 void WbTree<Keys>::prefetch(const Way& way) const {
-  if (way.height > kFetched || !possible(way.node)) return;
-  if (way.height == 0) {
-    leaf(way.node).prefetch();
-  } else {
-    inner(way.node).prefetch();
-  }
+  if (way.height <= kFetched && way.node != 0) node_of(way).prefetch();
+}
+
+template <class Keys>
+std::optional<typename WbTree<Keys>::Walk> WbTree<Keys>::enter(const Way& way, Place& place) const {
+  if (way.node == 0) return way.above->unchanged(way.version) ? Walk::corrupt : Walk::retry;
+  place.node = way.node;
+  place.lock = &lock_of(way.node);
+  place.version = place.lock->begin();
+  // The child's version counts only if it was still the child then.
+  if (!way.above->unchanged(way.version)) return Walk::retry;
+  return std::nullopt;
+}
+
+template <class Keys>
+std::optional<typename WbTree<Keys>::Walk> WbTree<Keys>::leave(Way& way, const Place& place,
+                                                               Offset child) const {
+  if (child == 0) return place.lock->unchanged(place.version) ? Walk::corrupt : Walk::retry;
+  way = {place.lock, place.version, child, way.height - 1};
+  return std::nullopt;
 }
 
 template <class Keys>
 std::optional<typename WbTree<Keys>::Walk> WbTree<Keys>::step(const Probe& probe, Way& way,
                                                               Place& place) const {
-  if (!possible(way.node)) return way.above->unchanged(way.version) ? Walk::corrupt : Walk::retry;
-  const base::VersionLock& lock = lock_of(way.node);
-  const std::uint64_t version = lock.begin();
-  // The child's version counts only if it was still the child then.
-  if (!way.above->unchanged(way.version)) return Walk::retry;
-  if (way.height == 0) {
-    place.node = way.node;
-    place.version = version;
-    return Walk::there;
-  }
-  const Offset child = child_for(way.node, probe, lock, version);
-  if (child == 0) return lock.unchanged(version) ? Walk::corrupt : Walk::retry;
-  way = {&lock, version, child, way.height - 1};
-  return std::nullopt;
+  if (const auto walk = enter(way, place)) return walk;
+  if (way.height == 0) return Walk::there;
+  return leave(way, place, child_for(place, probe));
 }
 
 template <class Keys>
@@ -200,7 +203,7 @@ Lookup WbTree<Keys>::find(Key key) const {
 // False: the leaf changed.
 template <class Keys>
 bool WbTree<Keys>::look(const Probe& probe, const Place& place, Lookup& answer) const {
-  const base::VersionLock& lock = lock_of(place.node);
+  const base::VersionLock& lock = *place.lock;
   Hit hit;
   search_leaf(place.node, probe, lock, place.version, hit);
   const std::uint64_t value = hit.found ? leaf(place.node).value(hit.entry) : 0;
@@ -214,25 +217,52 @@ class WbTree<Keys>::Search {
  public:
   Search(const WbTree& tree, Key key)
       : tree_(tree), probe_(tree.keys_.probe(key)), way_(tree.begin(probe_)) {
-    tree_.prefetch(way_);
+    prefetch();
   }
-  Progress step(Lookup& answer) {
-    Place place;
-    std::optional<Walk> walk;
-    do walk = tree_.step(probe_, way_, place);
-    while (!walk && way_.height > kFetched);
-    if (!walk) {
-      tree_.prefetch(way_);
-      return Progress::on;
-    }
-    const bool sure = *walk == Walk::there && tree_.look(probe_, place, answer);
-    return sure ? Progress::answered : Progress::alone;
+  std::optional<unsigned> enter() {
+    if (tree_.enter(way_, place_)) return std::nullopt;
+    if constexpr (!Keys::kRecords) halving_ = tree_.node_of(way_).halving(probe_.key);
+    return halving_.count;
+  }
+  void fetch(std::size_t half) { halving_.fetch(half); }
+  void halve(std::size_t half, std::size_t next) { halving_.halve(half, next); }
+  Progress leave(Lookup& answer) {
+    if (way_.height == 0) return look(answer) ? Progress::answered : Progress::alone;
+    if (tree_.leave(way_, place_, child())) return Progress::alone;
+    prefetch();
+    return Progress::on;
   }
 
  private:
+  void prefetch() const {
+    if (way_.height > kFetched || way_.node == 0) return;
+    if constexpr (Keys::kRecords) {
+      tree_.node_of(way_).prefetch();
+    } else {
+      tree_.node_of(way_).prefetch_slots();
+    }
+  }
+  [[nodiscard]] Offset child() const {
+    if (halving_.count == 0) {
+      return tree_.child_for(place_, probe_);
+    }
+    const Offset child =
+        halving_.before == 0 ? tree_.inner(way_.node).link() : pmem::load(&halving_.entry->value);
+    return tree_.possible(child) ? child : 0;
+  }
+  [[nodiscard]] bool look(Lookup& answer) const {
+    if (halving_.count == 0) return tree_.look(probe_, place_, answer);
+    const bool found = halving_.before != 0 && pmem::load(&halving_.entry->key) == halving_.key;
+    answer = found ? Lookup{Outcome::done, pmem::load(&halving_.entry->value)}
+                   : Lookup{Outcome::absent, 0};
+    return place_.lock->unchanged(place_.version);
+  }
+
   const WbTree& tree_;
   const Probe probe_;
   Way way_;
+  Place place_;
+  Halving halving_{};
 };
 
 template <class Keys>

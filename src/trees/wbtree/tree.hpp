@@ -57,15 +57,16 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
   using Probe = typename Keys::Probe;
   enum class Walk : std::uint8_t { there, retry, corrupt };
 
-  struct Place {  // a leaf and the version under which it was reached
+  struct Place {  // a node and the version under which it was reached
     Offset node;
+    base::VersionLock* lock;
     std::uint64_t version;
     bool is_root;
   };
   struct Way {  // down to it: a node that nobody has looked at, and what names it
     const base::VersionLock* above;
     std::uint64_t version;  // of what is above
-    Offset node;
+    Offset node;            // 0: what names it names an impossible one
     unsigned height;
   };
   static constexpr unsigned kFetched = 1;  // up to this height; what is above is cached
@@ -98,16 +99,20 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
   }
   [[nodiscard]] Node leaf(Offset node) const { return {c_.medium.at(node), leaf_}; }
   [[nodiscard]] Node inner(Offset node) const { return {c_.medium.at(node), inner_}; }
+  [[nodiscard]] Node node_of(const Way& way) const {
+    return way.height == 0 ? leaf(way.node) : inner(way.node);
+  }
   class Search;
   [[nodiscard]] Way begin(const Probe& probe) const;
   void prefetch(const Way& way) const;
-  // nullopt: on the way.
+  // nullopt: on the way. step() takes a node, and is enter(), a search in it, and leave().
+  [[nodiscard]] std::optional<Walk> enter(const Way& way, Place& place) const;
+  [[nodiscard]] std::optional<Walk> leave(Way& way, const Place& place, Offset child) const;
   [[nodiscard]] std::optional<Walk> step(const Probe& probe, Way& way, Place& place) const;
   [[nodiscard]] bool look(const Probe& probe, const Place& place, Lookup& answer) const;
   [[nodiscard]] Walk descend(const Probe& probe, Place& place) const;
   [[nodiscard]] Walk descend(const Probe& probe, Aim aim, Path& path) const;
-  [[nodiscard]] Offset child_for(Offset node, const Probe& probe, const base::VersionLock& lock,
-                                 std::uint64_t version) const;
+  [[nodiscard]] Offset child_for(const Place& place, const Probe& probe) const;
   void search_leaf(Offset node, const Probe& probe, const base::VersionLock& lock,
                    std::uint64_t version, Hit& hit) const;
 

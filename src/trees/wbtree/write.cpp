@@ -24,7 +24,7 @@ Outcome WbTree<Keys>::put(Key key, std::uint64_t value, Write what) {
     const Walk walk = descend(probe, place);
     if (walk == Walk::corrupt) return Outcome::corrupt;
     if (walk == Walk::retry) continue;
-    base::VersionLock& lock = lock_of(place.node);
+    base::VersionLock& lock = *place.lock;
     const Node node = leaf(place.node);
     Hit hit;
     search_leaf(place.node, probe, lock, place.version, hit);
@@ -186,7 +186,7 @@ Outcome WbTree<Keys>::remove(Key key) {
     const Walk walk = descend(probe, place);
     if (walk == Walk::corrupt) return Outcome::corrupt;
     if (walk == Walk::retry) continue;
-    base::VersionLock& lock = lock_of(place.node);
+    base::VersionLock& lock = *place.lock;
     const Node node = leaf(place.node);
     Hit hit;
     search_leaf(place.node, probe, lock, place.version, hit);
