@@ -620,8 +620,7 @@ class Run final : Crasher {
     }
     if (const std::string wrong = unexpected(); !wrong.empty()) return fail(wrong);
     if (const std::string wrong = unsound(*pool, level); !wrong.empty()) return fail(wrong);
-    if (const std::string wrong = find_around(*index, make_key<K>(pivot())); !wrong.empty())
-      return fail(wrong);
+    if (const std::string wrong = find_around(*index, pivot()); !wrong.empty()) return fail(wrong);
     if (index->scan_back({}, ~std::size_t{0}, back_) != Outcome::done ||
         !std::ranges::equal(std::views::reverse(back_), scanned_))
       fail("scan_back does not see what scan sees");
@@ -838,7 +837,7 @@ class Run final : Crasher {
     const auto clock = std::tuple(going_on_, began_, epoch_at_crash_);
     if (crashing) going_on_ = PoolAccess::state(pool).epochs();
     Entries now = scanned_;
-    std::string wrong = find_around(index, make_key<K>(number));
+    std::string wrong = find_around(index, number);
     for (const std::uint64_t one : numbers) {
       if (crashing && going_on_ != nullptr) began_ = going_on_->now();
       if (wrong.empty() && !stopped_) wrong = one_more(index, one, now, crashing);
@@ -865,7 +864,8 @@ class Run final : Crasher {
   [[nodiscard]] std::uint64_t pivot() const { return pending_ ? pending_->key : op_; }
 
   // Keys near the place of the crash, before a writer mends what it left.
-  std::string find_around(const Index<K>& index, const Owned& key) {
+  std::string find_around(const Index<K>& index, std::uint64_t number) {
+    const Owned key = make_key<K>(number);
     const auto at = std::ranges::lower_bound(scanned_, key, {}, &Entry<K>::key);
     const auto begin = at - std::min<std::ptrdiff_t>(3, at - scanned_.begin());
     const auto end = at + std::min<std::ptrdiff_t>(3, scanned_.end() - at);
@@ -875,17 +875,23 @@ class Run final : Crasher {
         return fmt::format("find({}) does not see what scan sees", show(Owned(entry->key)));
     }
     const bool together = report_.executions % 8 == 3 || !config_.replay.empty();
-    return together ? find_together(index, {begin, end}) : "";
+    return together ? find_together(index, number) : "";
   }
 
-  // Trees have another way down for many.
-  std::string find_together(const Index<K>& index, std::span<const Entry<K>> around) {
-    asked_.clear();
-    for (const auto& entry : around) asked_.push_back(entry.key);
-    index.find_many(asked_, answers_);
+  // Trees have another way down for many. Keys that are there, and others.
+  std::string find_together(const Index<K>& index, std::uint64_t number) {
+    std::array<Owned, 7> around;
     for (std::size_t i = 0; i < around.size(); ++i) {
-      if (!answers_[i] || *answers_[i] != around[i].value)
-        return fmt::format("find_many does not see {}, scan does", show(Owned(around[i].key)));
+      around[i] = make_key<K>(number - std::min<std::uint64_t>(number, 3) + i);
+    }
+    const std::vector<K> keys(around.begin(), around.end());
+    index.find_many(keys, answers_);
+    for (std::size_t i = 0; i < around.size(); ++i) {
+      const auto at = std::ranges::lower_bound(scanned_, around[i], {}, &Entry<K>::key);
+      const bool there = at != scanned_.end() && at->key == around[i];
+      const bool same =
+          there ? answers_[i] && *answers_[i] == at->value : answers_[i].outcome == Outcome::absent;
+      if (!same) return fmt::format("find_many({}) does not see what scan sees", show(around[i]));
     }
     return {};
   }
@@ -1022,7 +1028,6 @@ class Run final : Crasher {
   std::vector<Entries> others_after_;
   std::vector<Entries> others_scanned_;
   Entries back_;
-  std::vector<K> asked_;
   std::vector<Lookup> answers_;
   bool loading_ = false;
   bool creating_pool_ = false;

@@ -33,16 +33,22 @@ concept Halves = requires(Search search) {
 };
 
 // Whole nodes are fetched by as many as find memory idle, and whose nodes fit into the first cache
-// together; those that halve have one line of theirs on its way.
+// together; those that halve (kHalves) have few lines of theirs on their way.
 template <class Search>
-inline constexpr std::size_t kSearchesAtOnce = Halves<Search> ? 64 : 32;
+constexpr std::size_t searches_at_once() {
+  if constexpr (requires { Search::kHalves; }) {
+    return Search::kHalves ? 64 : 32;
+  } else {
+    return 32;
+  }
+}
 
 // As find() of each key. A Search is made from the tree and a key, and takes steps as long as a pin
 // of `grace` lives; step(Lookup&) tells how far it came.
 template <class Search, class Tree, class Key>
 void search_together(const Tree& tree, alloc::Grace& grace, std::span<const Key> keys,
                      std::span<Lookup> answers) {
-  constexpr std::size_t kAtOnce = kSearchesAtOnce<Search>;
+  constexpr std::size_t kAtOnce = searches_at_once<Search>();
   for (std::size_t begin = 0; begin < keys.size(); begin += kAtOnce) {
     const std::size_t n = std::min(keys.size() - begin, kAtOnce);
     std::array<std::uint8_t, kAtOnce> alone;

@@ -53,8 +53,8 @@ struct Ends {
 // A binary search for 8-byte keys that takes one halving at a time (trees/many.hpp), without
 // branches: when many take theirs in turn, none waits for its loads, and only the lines that they
 // need are fetched. Less the pivot, modulo 2^64, the keys of the right region are small and ascend,
-// marks are 0, and those of the left region are large and ascend: what goes before the key comes
-// first on either side.
+// marks are 0, and those of the left region are large and ascend: what goes before a key left of
+// the pivot comes first. So it does right of it, where one less makes the marks the largest.
 struct Halving {
   const Header* header;
   Word key;

@@ -174,6 +174,7 @@ bool PbTree<Keys>::look(const Probe& probe, const Found& found, Lookup& answer) 
 template <class Keys>
 class PbTree<Keys>::Search {
  public:
+  static constexpr bool kHalves = !Keys::kRecords;
   Search(const PbTree& tree, Key key)
       : tree_(tree),
         probe_(Keys::probe(key)),
@@ -183,7 +184,7 @@ class PbTree<Keys>::Search {
   }
   std::optional<unsigned> enter() {
     if (!open_) return std::nullopt;
-    if constexpr (!Keys::kRecords) {
+    if constexpr (kHalves) {
       if (way_.level == 0) {
         base::reads_discarded();
         found_.node = way_.node;
@@ -212,7 +213,8 @@ class PbTree<Keys>::Search {
     const Halving& h = halving_;
     const Word behind = h.key_at(std::min<std::size_t>(h.before, h.count - 1));
     const auto some = static_cast<unsigned>(h.before + 1 < h.count);
-    // An entry behind the key: right of the pivot; left of it another one will do.
+    // An entry behind the key. Left of the pivot `some` says so: in a leaf the next one may be the
+    // key's own, and then another comes after it.
     const unsigned above = some & ((1 - h.right) | static_cast<unsigned>(behind > h.pivot()));
     return pmem::load(&h.header->split_key) <= h.key &&
            (above != 0 || pmem::load(&h.header->right) == 0);
@@ -227,7 +229,8 @@ class PbTree<Keys>::Search {
         tree_.lock_of(found_.node).unchanged(found_.version) && tree_.gate_.unchanged(gate_);
     return sure ? Progress::answered : Progress::alone;
   }
-  // nullptr: for step() to find.
+  // nullptr: for step() to find. Which region the last entry before the key is in is told by the
+  // key that is read here, before the child is.
   [[nodiscard]] const Word* child() const {
     const Halving& h = halving_;
     const std::size_t i = h.before - 1;
@@ -245,6 +248,7 @@ class PbTree<Keys>::Search {
     return lone != 0 ? &h.entries()[i].value : nullptr;
   }
   Progress descend(Offset child) {
+    if (way_.moves-- == 0) return Progress::alone;
     // A split may have rewritten the node meanwhile, free entries and all.
     if (((pmem::load(&halving_.header->meta) ^ meta_) & kStable) != 0) return Progress::on;
     if (!tree_.possible(child)) return Progress::alone;

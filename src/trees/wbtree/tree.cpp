@@ -215,13 +215,14 @@ bool WbTree<Keys>::look(const Probe& probe, const Place& place, Lookup& answer) 
 template <class Keys>
 class WbTree<Keys>::Search {
  public:
+  static constexpr bool kHalves = !Keys::kRecords;
   Search(const WbTree& tree, Key key)
       : tree_(tree), probe_(tree.keys_.probe(key)), way_(tree.begin(probe_)) {
     prefetch();
   }
   std::optional<unsigned> enter() {
     if (tree_.enter(way_, place_)) return std::nullopt;
-    if constexpr (!Keys::kRecords) halving_ = tree_.node_of(way_).halving(probe_.key);
+    if constexpr (kHalves) halving_ = tree_.node_of(way_).halving(probe_.key);
     return halving_.count;
   }
   void fetch(std::size_t half) { halving_.fetch(half); }
@@ -236,10 +237,10 @@ class WbTree<Keys>::Search {
  private:
   void prefetch() const {
     if (way_.height > kFetched || way_.node == 0) return;
-    if constexpr (Keys::kRecords) {
-      tree_.node_of(way_).prefetch();
-    } else {
+    if constexpr (kHalves) {
       tree_.node_of(way_).prefetch_slots();
+    } else {
+      tree_.node_of(way_).prefetch();
     }
   }
   [[nodiscard]] Offset child() const {
