@@ -134,7 +134,9 @@ Arena::~Arena() {
   ::munmap(base_, bytes());
 }
 
+// A line of known size is four moves, not a loop.
 void Arena::copy_unit(std::byte* to, const std::byte* from) const {
+  if (model_.unit == kUnitMost) return copy_words(to, from, kUnitMost);
   copy_words(to, from, model_.unit);
 }
 
@@ -230,7 +232,7 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
                   std::uint64_t group) {
   ++stores_;
   last_store_ = pc;
-  if (!reading_ && !is_zero(active_base_ + at, bytes)) use(at, bytes);
+  if (!reading_ && !is_used(at, bytes) && !is_zero(active_base_ + at, bytes)) use(at, bytes);
   if (!recording_) return;
   const std::size_t end = at + bytes;
   while (at < end) {
@@ -239,6 +241,7 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
     const auto unit = static_cast<std::uint32_t>(at >> shift_);
     if (model_.all_survive) {
       const std::size_t word = at / 8 * 8;
+      levels_[active_].touched[unit] = kBelow;
       for (std::size_t level = active_ + 1; level <= levels_.size(); ++level)
         copy_words(base(level) + word, base(active_) + word, 8);
     } else {
@@ -250,6 +253,7 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
 }
 
 void Arena::put(std::uint32_t unit, const std::byte* bytes, std::size_t from_level) {
+  levels_[active_].touched[unit] = kBelow;
   for (std::size_t level = from_level; level <= levels_.size(); ++level) {
     copy_unit(unit_at(level, unit), bytes);
   }
@@ -711,8 +715,12 @@ void Arena::end() {
   for (const Undecided& u : undecided(level)) set_open(level, u.unit, 0);
   undecided_count_ = 0;
   for (const Saved& saved : level.undo) {
+    if (level.touched[saved.unit] == kBelow) {
+      put(saved.unit, saved.bytes.data(), active_);
+    } else {
+      copy_unit(unit_at(active_, saved.unit), saved.bytes.data());
+    }
     level.touched[saved.unit] = 0;
-    put(saved.unit, saved.bytes.data(), active_);
   }
   level.undo.clear();
   for (std::size_t i = 0; i < level.dirty_count; ++i) level.dirty_of[level.dirty[i].unit] = 0;

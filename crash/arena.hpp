@@ -240,7 +240,7 @@ class Arena {
     std::vector<std::uint32_t> dirty_of;      // per unit: index + 1
     std::vector<std::uint32_t> undecided_of;  // per unit: index + 1; 0: it is not,
     std::vector<std::uint64_t> open;          // and has no bit here: what every read looks at
-    std::vector<std::uint8_t> touched;        // per unit: saved
+    std::vector<std::uint8_t> touched;        // per unit: saved, or kBelow
     std::vector<Dirty> dirty;
     std::size_t dirty_count = 0;
     std::array<std::vector<Note>, kMostThreads> noted;
@@ -296,6 +296,10 @@ class Arena {
   }
   void copy_unit(std::byte* to, const std::byte* from) const;
   void reader_will_write(std::size_t at, std::size_t bytes);
+  // Of a store in one page.
+  [[nodiscard]] bool is_used(std::size_t at, std::size_t bytes) const {
+    return used_[at / kPage] != 0 && at % kPage + bytes <= kPage;
+  }
   void use(std::size_t at, std::size_t bytes) {
     for (std::size_t page = at / kPage; page <= (at + bytes - 1) / kPage; ++page) used_[page] = 1;
   }
@@ -306,6 +310,7 @@ class Arena {
   std::byte* base_ = nullptr;
   std::vector<Level> levels_;
   static constexpr std::size_t kPage = 1024;
+  static constexpr std::uint8_t kBelow = 2;  // saved, and changed on the levels below, too
   std::vector<std::uint8_t> used_;  // pages that were not always zero, on any level
   std::size_t active_ = 0;
   std::byte* active_base_ = nullptr;

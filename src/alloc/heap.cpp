@@ -389,7 +389,8 @@ void Heap::drain(Magazines& mine, std::size_t size_class) {
 }
 
 Heap::Surplus* Heap::surplus_of(std::size_t size_class) noexcept {
-  // Acquire: pairs with push().
+  // Mostly there is none, and looking is cheaper than a locked exchange. Acquire: pairs with push().
+  if (surplus_[size_class].load(std::memory_order_relaxed) == nullptr) return nullptr;
   return surplus_[size_class].exchange(nullptr, std::memory_order_acquire);
 }
 
