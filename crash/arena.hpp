@@ -311,7 +311,7 @@ class Arena {
   std::vector<Level> levels_;
   static constexpr std::size_t kPage = 1024;
   static constexpr std::uint8_t kBelow = 2;  // saved, and changed on the levels below, too
-  std::vector<std::uint8_t> used_;  // pages that were not always zero, on any level
+  std::vector<std::uint8_t> used_;           // pages that were not always zero, on any level
   std::size_t active_ = 0;
   std::byte* active_base_ = nullptr;
   const std::uint64_t* open_now_ = nullptr;  // of the active level

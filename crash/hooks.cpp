@@ -65,7 +65,8 @@ inline void on_write(const volatile void* address, std::size_t bytes, const void
 // An atomic access: what was pending has happened. Relaxed ones outside the arena are counters, and
 // no place for another thread to come in.
 template <class T>
-[[gnu::always_inline]] inline void before_atomic(const volatile T* address, bool stores, bool shared = true) {
+[[gnu::always_inline]] inline void before_atomic(const volatile T* address, bool stores,
+                                                 bool shared = true) {
   const bool inside = watched(address);
   if (Scheduler::active() != nullptr && (inside || shared)) g_recorder->schedule();
   if (!inside) {

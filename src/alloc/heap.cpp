@@ -389,8 +389,9 @@ void Heap::drain(Magazines& mine, std::size_t size_class) {
 }
 
 Heap::Surplus* Heap::surplus_of(std::size_t size_class) noexcept {
-  // Mostly there is none, and looking is cheaper than a locked exchange. Acquire: pairs with push().
+  // Mostly there is none, and to look is cheaper than a locked exchange.
   if (surplus_[size_class].load(std::memory_order_relaxed) == nullptr) return nullptr;
+  // Acquire: pairs with push().
   return surplus_[size_class].exchange(nullptr, std::memory_order_acquire);
 }
 

@@ -114,17 +114,12 @@ class Leaf : public Node {
       hit.found = !hit.damaged && key(keys, m) == probe.key;
       return hit.found || hit.damaged;
     };
-    // Nothing becomes visible among those that were there from the beginning.
-    std::uint32_t i = 0;
-    for (const __m128i wanted = Meta::high_of(probe.hash); i + 4 <= header_.count; i += 4) {
-      for (unsigned met = four_candidates(i, wanted); met != 0; met &= met - 1) {
-        const std::uint32_t at = i + static_cast<std::uint32_t>(std::countr_zero(met));
+    for (std::uint32_t begin = 0; begin < s.count(); begin += kMostCandidates) {
+      const std::uint32_t n = std::min(s.count() - begin, kMostCandidates);
+      for (std::uint64_t met = candidates(begin, n, probe.hash); met != 0; met &= met - 1) {
+        const std::uint32_t at = begin + static_cast<std::uint32_t>(std::countr_zero(met));
         if (is_there(at, Meta{words.read(meta(at))})) return hit;
       }
-    }
-    for (; i < s.count(); ++i) {
-      const Meta m{words.read(meta(i))};
-      if (is_there(i, m)) return hit;
     }
     return hit;
   }
@@ -134,9 +129,24 @@ class Leaf : public Node {
   }
 
  private:
-  // Which of four entries may be visible with the hash: they are, or an operation is under way.
-  [[nodiscard]] unsigned four_candidates(std::uint32_t i, __m128i wanted) const {
+  static constexpr std::uint32_t kMostCandidates = 64;
+
+  // Which of n entries may be visible with the hash: they are, or an operation is under way, or
+  // there are hardly any. All of them are looked at, for which one it will be nobody can predict.
+  [[nodiscard]] std::uint64_t candidates(std::uint32_t begin, std::uint32_t n,
+                                         std::uint32_t hash) const {
+    if (n < 4) return (std::uint64_t{1} << n) - 1;
     const base::Durable durable;  // values in words are (src/pmwcas, I1)
+    const __m128i wanted = Meta::high_of(hash);
+    std::uint64_t met = 0;
+    const auto four = [&](std::uint32_t i) {
+      return std::uint64_t{four_candidates(begin + i, wanted)} << i;
+    };
+    for (std::uint32_t i = 0; i + 8 <= n; i += 8) met |= four(i) | four(i + 4);
+    // The last ones, some of them again.
+    return met | four(n - 4) | four(n < 8 ? 0 : n - 8);
+  }
+  [[nodiscard]] unsigned four_candidates(std::uint32_t i, __m128i wanted) const {
     const auto two = [this](std::uint32_t k) {
       return _mm_castsi128_ps(_mm_set_epi64x(static_cast<long long>(pmem::load(meta(k + 1))),
                                              static_cast<long long>(pmem::load(meta(k)))));
@@ -325,11 +335,10 @@ class Inner : public Node {
       const __m128i above = _mm_subs_epu16(eight, wanted);
       counts = _mm_sub_epi16(counts, _mm_cmpeq_epi16(above, _mm_setzero_si128()));
     }
-    // Eight counts: by fours, by twos, and the last two.
-    counts = _mm_add_epi16(counts, _mm_srli_si128(counts, 8));
-    counts = _mm_add_epi16(counts, _mm_srli_si128(counts, 4));
-    counts = _mm_add_epi16(counts, _mm_srli_si128(counts, 2));
-    return std::min(static_cast<std::uint32_t>(_mm_extract_epi16(counts, 0)), n);
+    // Eight counts, none of them above 255: the sums of their bytes.
+    counts = _mm_sad_epu8(counts, _mm_setzero_si128());
+    const auto all = _mm_cvtsi128_si32(_mm_add_epi32(counts, _mm_unpackhi_epi64(counts, counts)));
+    return std::min(static_cast<std::uint32_t>(all), n);
   }
   // Prefixes not above `word`: by codes, and among equal ones by themselves.
   [[nodiscard]] std::uint32_t upper_bound(Word word) const {
