@@ -41,19 +41,30 @@ BdTree<Keys>::~BdTree() {
   grace_.collect_all();
 }
 
+// Live slots of the cell that have the probe's fingerprint.
+template <class Keys>
+Word BdTree<Keys>::candidates(const Leaf& leaf, std::size_t cell, const Probe& probe) const {
+  return leaf.newest(cell) & leaf.match(cell, probe.fingerprint) & options_.shape.slot_bits();
+}
+
+template <class Keys>
+bool BdTree<Keys>::search(const Leaf& leaf, std::size_t cell, Word candidates, const Probe& probe,
+                          Hit& hit) const {
+  for (Word bits = candidates; bits != 0; bits &= bits - 1) {
+    const std::size_t slot = slot_of(cell, bits);
+    const Word key = pmem::load(&leaf.slot(slot)->key);
+    if (!keys_.equal(key, probe)) continue;
+    hit = {true, slot, key, pmem::load(&leaf.slot(slot)->value)};
+    return true;
+  }
+  return false;
+}
+
 template <class Keys>
 void BdTree<Keys>::search(const Leaf& leaf, const Probe& probe, Hit& hit) const {
   const base::Stopwatch watch(base::Part::traversal);
-  const Word slots = options_.shape.slot_bits();
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
-    Word bits = leaf.newest(cell) & leaf.match(cell, probe.fingerprint) & slots;
-    for (; bits != 0; bits &= bits - 1) {
-      const std::size_t slot = cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits));
-      const Word key = pmem::load(&leaf.slot(slot)->key);
-      if (!keys_.equal(key, probe)) continue;
-      hit = {true, slot, key, pmem::load(&leaf.slot(slot)->value)};
-      return;
-    }
+    if (search(leaf, cell, candidates(leaf, cell, probe), probe, hit)) return;
   }
 }
 
@@ -81,7 +92,7 @@ bool BdTree<Keys>::look(const Probe& probe, const typename Nodes::Place& place,
   if (!place.lock->unchanged(place.version)) return false;
   Hit hit;
   search(leaf(place.leaf), probe, hit);
-  answer = hit.found ? Lookup{Outcome::done, hit.value} : Lookup{Outcome::absent, 0};
+  answer = answer_of(hit);
   return lock.unchanged(version);
 }
 
@@ -91,20 +102,74 @@ class BdTree<Keys>::Search {
   Search(const BdTree& tree, Key key)
       : tree_(tree), probe_(Keys::probe(key)), walk_(tree.nodes_.begin()) {}
   Progress step(Lookup& answer) {
-    if (there_) return tree_.look(probe_, place_, answer) ? Progress::answered : Progress::alone;
-    const auto came = tree_.nodes_.step(probe_, walk_, place_);
-    if (came == Nodes::Came::changed) return Progress::alone;
-    there_ = came == Nodes::Came::there;
-    if (there_) tree_.leaf(place_.leaf).prefetch();
-    return Progress::on;
+    switch (next_) {
+      case Next::down:
+        return go_down();
+      case Next::leaf:
+        return meet();
+      case Next::slots:
+        if constexpr (Keys::kRecords) {
+          for_each([this](const Leaf& leaf, std::size_t slot) {
+            tree_.keys_.prefetch(pmem::load(&leaf.slot(slot)->key));
+          });
+          next_ = Next::keys;
+          return Progress::on;
+        }
+        [[fallthrough]];
+      case Next::keys:
+        break;
+    }
+    return compare(answer);
   }
 
  private:
+  enum class Next : std::uint8_t { down, leaf, slots, keys };  // what is on its way
+  Progress go_down() {
+    const auto came = tree_.nodes_.step(probe_, walk_, place_);
+    if (came == Nodes::Came::changed) return Progress::alone;
+    if (came == Nodes::Came::there) {
+      tree_.leaf(place_.leaf).prefetch_lines();
+      pmem::prefetch(&tree_.lock_of(place_.leaf));
+      next_ = Next::leaf;
+    }
+    return Progress::on;
+  }
+  // Of the leaf only the slots that may have the key.
+  Progress meet() {
+    version_ = tree_.lock_of(place_.leaf).begin();
+    if (!place_.lock->unchanged(place_.version)) return Progress::alone;
+    const Leaf leaf = tree_.leaf(place_.leaf);
+    for (std::size_t cell = 0; cell < tree_.options_.shape.cells; ++cell)
+      candidates_[cell] = static_cast<std::uint32_t>(tree_.candidates(leaf, cell, probe_));
+    for_each([](const Leaf& of, std::size_t slot) { pmem::prefetch(of.slot(slot)); });
+    next_ = Next::slots;
+    return Progress::on;
+  }
+  Progress compare(Lookup& answer) {
+    const Leaf leaf = tree_.leaf(place_.leaf);
+    Hit hit;
+    for (std::size_t cell = 0; cell < tree_.options_.shape.cells; ++cell) {
+      if (tree_.search(leaf, cell, candidates_[cell], probe_, hit)) break;
+    }
+    answer = answer_of(hit);
+    return tree_.lock_of(place_.leaf).unchanged(version_) ? Progress::answered : Progress::alone;
+  }
+  template <class F>
+  void for_each(F&& visit) const {
+    const Leaf leaf = tree_.leaf(place_.leaf);
+    for (std::size_t cell = 0; cell < tree_.options_.shape.cells; ++cell) {
+      for (Word bits = candidates_[cell]; bits != 0; bits &= bits - 1)
+        visit(leaf, slot_of(cell, bits));
+    }
+  }
+
   const BdTree& tree_;
   const Probe probe_;
   typename Nodes::Walk walk_;
   typename Nodes::Place place_{};
-  bool there_ = false;
+  std::uint64_t version_ = 0;  // of the leaf
+  std::array<std::uint32_t, kMaxCells> candidates_{};
+  Next next_ = Next::down;
 };
 
 template <class Keys>
