@@ -58,24 +58,26 @@ struct Ends {
 struct Halving {
   const Header* header;
   Word key;
-  Word zero;               // the pivot; plus one on its right, where marks do not go before the key
-  Word most;               // what goes before the key is at most that, less `zero`
-  unsigned count;          // of all entries; 0: not for this node
-  unsigned right;          // 1: the key is right of the pivot; 0: left of it
-  bool far;                // not in the first caches
-  std::size_t before = 0;  // entries at or below the key; in a leaf's left region below it
+  Word zero;          // the pivot; plus one on its right, where marks do not go before the key
+  Word most;          // what goes before the key is at most that, less `zero`
+  unsigned count;     // of all entries; 0: not for this node
+  unsigned right;     // 1: the key is right of the pivot; 0: left of it
+  bool far;           // not in the first caches
+  const Entry* next;  // behind those that go before the key
 
+  // Entries at or below the key; in a leaf's left region below it.
+  [[nodiscard]] std::size_t before() const { return static_cast<std::size_t>(next - entries()); }
   [[nodiscard]] const Entry* entries() const { return reinterpret_cast<const Entry*>(header + 1); }
   [[nodiscard]] Word key_at(std::size_t i) const { return pmem::load(&entries()[i].key); }
   [[nodiscard]] Word pivot() const { return zero - right; }
 
   void fetch(std::size_t half) const {
-    if (far) pmem::prefetch(entries() + (before + half) - 1);
+    if (far) pmem::prefetch(next + half - 1);
   }
-  void halve(std::size_t half, std::size_t next) {
-    const bool is_before = key_at(before + half - 1) - zero <= most;
-    before += half & (std::size_t{0} - static_cast<std::size_t>(is_before));
-    fetch(next);
+  void halve(std::size_t half, std::size_t then) {
+    const bool is_before = pmem::load(&next[half - 1].key) - zero <= most;
+    next += half & (std::size_t{0} - static_cast<std::size_t>(is_before));
+    fetch(then);
   }
 };
 
@@ -197,7 +199,8 @@ class Node {
             probe.key - pivot_key - equal_is_behind,
             probe.key == pivot_key ? 0 : capacity_,
             right,
-            level <= kFar};
+            level <= kFar,
+            entries_};
   }
   // The header, and what the first halving and the two that may follow it look at.
   void prefetch_for_halving() const {

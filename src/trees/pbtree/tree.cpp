@@ -211,8 +211,9 @@ class PbTree<Keys>::Search {
   // sibling_for() would say no.
   [[nodiscard]] bool is_keys() const {
     const Halving& h = halving_;
-    const Word behind = h.key_at(std::min<std::size_t>(h.before, h.count - 1));
-    const auto some = static_cast<unsigned>(h.before + 1 < h.count);
+    const std::size_t before = h.before();
+    const Word behind = h.key_at(std::min<std::size_t>(before, h.count - 1));
+    const auto some = static_cast<unsigned>(before + 1 < h.count);
     // An entry behind the key. Left of the pivot `some` says so: in a leaf the next one may be the
     // key's own, and then another comes after it.
     const unsigned above = some & ((1 - h.right) | static_cast<unsigned>(behind > h.pivot()));
@@ -221,7 +222,7 @@ class PbTree<Keys>::Search {
   }
   Progress look(Lookup& answer) const {
     const Halving& h = halving_;
-    const std::size_t i = h.before - h.right;
+    const std::size_t i = h.before() - h.right;
     const bool found = i < h.count && h.key_at(i) == h.key;
     answer = found ? Lookup{Outcome::done, pmem::load(&h.entries()[i].value)}
                    : Lookup{Outcome::absent, 0};
@@ -233,8 +234,9 @@ class PbTree<Keys>::Search {
   // key that is read here, before the child is.
   [[nodiscard]] const Word* child() const {
     const Halving& h = halving_;
-    const std::size_t i = h.before - 1;
-    const Word word = h.before == 0 ? h.pivot() : h.key_at(i);
+    const std::size_t before = h.before();
+    const std::size_t i = before - 1;
+    const Word word = before == 0 ? h.pivot() : h.key_at(i);
     const auto below = static_cast<unsigned>(word < h.pivot()) |
                        (h.right & static_cast<unsigned>(word > h.pivot()));
     if (below == 0) {
