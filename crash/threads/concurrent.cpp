@@ -18,8 +18,9 @@ constexpr std::uint64_t kMostPoints = 200'000;
 constexpr std::uint64_t kMostEvents = 20'000'000;
 constexpr const char* kName = "index";
 constexpr std::uint32_t kMostKeys = 512;
-constexpr std::uint64_t kAfterwards = 9000;       // values of what is written after a crash
-constexpr std::string_view kLetters = "iuprfst";  // in the order of Call::Kind
+constexpr std::uint64_t kAfterwards = 9000;  // values of what is written after a crash
+constexpr std::ptrdiff_t kTogether = 3;
+constexpr std::string_view kLetters = "iuprfsmt";  // in the order of Call::Kind
 
 std::uint64_t preloaded(std::uint32_t key) {
   return 1000 + key;
@@ -111,7 +112,8 @@ class Concurrent final : Crasher {
   // A thread that only reads: what it holds on to while others work is what they must leave alone.
   [[nodiscard]] unsigned sleeper() const {
     const auto reads = [](const Call& call) {
-      return call.kind == Call::Kind::find || call.kind == Call::Kind::scan;
+      return call.kind == Call::Kind::find || call.kind == Call::Kind::scan ||
+             call.kind == Call::Kind::many;
     };
     const auto& threads = config_.program.threads;
     const auto found = std::ranges::find_if(
@@ -185,6 +187,7 @@ class Concurrent final : Crasher {
       return;
     }
     if (asked.kind == Call::Kind::scan) return scan(index, thread, asked);
+    if (asked.kind == Call::Kind::many) return find_together(index, thread, asked);
     Call& call = calls_[thread].emplace_back(asked);
     call.returned = Call::kPending;
     call.invoked = ++clock_;
@@ -208,6 +211,7 @@ class Concurrent final : Crasher {
         break;
       case Call::Kind::find:
       case Call::Kind::scan:
+      case Call::Kind::many:
       case Call::Kind::tick: {
         const Lookup found = index.find(key);
         outcome = found.outcome;
@@ -246,6 +250,26 @@ class Concurrent final : Crasher {
                                 returned, at == out.end() ? Outcome::absent : Outcome::done});
     }
     if (known != out.size()) return fail(fmt::format("scan({}) makes keys up", asked.key));
+    if (!quiet_) crash_point();
+  }
+
+  void find_together(Index<K>& index, std::size_t thread, const Call& asked) {
+    const auto first = std::ranges::lower_bound(keys_, asked.key);
+    const std::span<const std::uint32_t> numbers(first,
+                                                 first + std::min(kTogether, keys_.end() - first));
+    std::vector<Owned> owned;
+    for (const std::uint32_t number : numbers) owned.push_back(make_key<K>(number));
+    const std::vector<K> wanted(owned.begin(), owned.end());
+    std::vector<Lookup> answers;
+    const std::uint64_t invoked = ++clock_;
+    recorder_.forget_reads();
+    index.find_many(wanted, answers);
+    const std::uint64_t returned = ++clock_;
+    answered();
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      calls_[thread].push_back({Call::Kind::find, numbers[i], answers[i] ? *answers[i] : 0, invoked,
+                                returned, answers[i].outcome});
+    }
     if (!quiet_) crash_point();
   }
 
@@ -459,7 +483,10 @@ static bool can_be_judged(const Program& program) {
   std::size_t calls = 0;
   std::size_t scans = 0;
   for (const auto& of_thread : program.threads) {
-    for (const Call& call : of_thread) ++(call.kind == Call::Kind::scan ? scans : calls);
+    for (const Call& call : of_thread) {
+      ++(call.kind == Call::Kind::scan ? scans : calls);
+      if (call.kind == Call::Kind::many) calls += kTogether - 1;
+    }
   }
   return program.threads.size() <= kMostFibers && (keys.empty() || keys.back() < kMostKeys) &&
          calls + scans * keys.size() <= kMostCalls;
@@ -533,7 +560,7 @@ void fill_leaves(Random& random, Program& program) {
 
 // The first thread only reads; the others fill its leaf and its neighbours and empty them again, so
 // that blocks are freed and handed out again while it sleeps: one preemption of it is enough.
-void churn_beside_reader(Random& random, Program& program, unsigned clock) {
+void churn_beside_reader(Random& random, Program& program, unsigned clock, bool together) {
   const auto first = static_cast<std::uint32_t>(1 + random.below(12));
   bool reads = true;
   std::uint64_t value = 100;
@@ -543,7 +570,9 @@ void churn_beside_reader(Random& random, Program& program, unsigned clock) {
     calls.clear();
     if (std::exchange(reads, false)) {
       const bool scans = random.below(3) == 0;
-      calls.push_back({scans ? Call::Kind::scan : Call::Kind::find,
+      calls.push_back({scans      ? Call::Kind::scan
+                       : together ? Call::Kind::many
+                                  : Call::Kind::find,
                        next_there(program, first + static_cast<std::uint32_t>(random.below(6)))});
       continue;
     }
@@ -561,6 +590,14 @@ void churn_beside_reader(Random& random, Program& program, unsigned clock) {
     const std::uint64_t keys = 3 + random.below(5);
     for (const bool fills : {fills_first, !fills_first, fills_first}) {
       for (std::uint32_t key = first; key < first + keys; ++key) change(fills, key);
+    }
+  }
+}
+
+void look_up_together(Program& program) {
+  for (auto& calls : program.threads) {
+    for (Call& call : calls) {
+      if (call.kind == Call::Kind::find) call.kind = Call::Kind::many;
     }
   }
 }
@@ -620,7 +657,9 @@ Program make_program(std::uint64_t seed, unsigned threads, bool ticks) {
   }
   if (seed % 4 == 3) remove_neighbours(random, program, clock == 0 ? 1 : 0);
   if (seed % 8 == 5) fill_leaves(random, program);
-  if (seed % 8 == 1) churn_beside_reader(random, program, static_cast<unsigned>(clock));
+  if (seed % 8 == 1)
+    churn_beside_reader(random, program, static_cast<unsigned>(clock), seed % 16 == 9);
+  if (seed % 2 == 0) look_up_together(program);
   return program;
 }
 

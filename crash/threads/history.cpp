@@ -30,6 +30,7 @@ Effect effect_of(const Call& call, Held held) {
     case Call::Kind::find:
     case Call::Kind::tick:
     case Call::Kind::scan:
+    case Call::Kind::many:
       break;
   }
   return {held ? Outcome::done : Outcome::absent, held};
@@ -190,7 +191,7 @@ bool has_order(std::span<const Call> calls, Held before, Held after) {
 }
 
 std::string to_string(const Call& call) {
-  constexpr std::array kNames{"insert", "update", "upsert", "remove", "find", "scan"};
+  constexpr std::array kNames{"insert", "update", "upsert", "remove", "find", "scan", "many"};
   const bool asks = call.kind < Call::Kind::remove;
   std::string text = fmt::format("{}({}{})", kNames.at(static_cast<std::size_t>(call.kind)),
                                  call.key, asks ? fmt::format(", {}", call.value) : "");

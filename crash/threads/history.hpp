@@ -16,8 +16,9 @@ namespace everleaf::crash {
 
 struct Call {
   // scan: of all keys from `key` on; in a history it stands as a find of each of them.
+  // many: look-ups together, of `key` and the next two keys that the program names; so does it.
   // tick: a step of the epochs' clock; it stands in no history.
-  enum class Kind : std::uint8_t { insert, update, upsert, remove, find, scan, tick };
+  enum class Kind : std::uint8_t { insert, update, upsert, remove, find, scan, many, tick };
   static constexpr std::uint64_t kPending = ~std::uint64_t{0};
   Kind kind = Kind::find;
   std::uint32_t key = 0;

@@ -33,4 +33,9 @@ inline constexpr std::uint64_t kOldTag = std::uint64_t{1} << 31;
 inline constexpr std::uint64_t kTagRound = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t kTagLeaves = 4;
 
+// A search looks at all places for codes of a node (trees/codes.hpp), not only at those in use: a
+// number of steps that depends on the node is hardly ever predicted. To the checker each is a point
+// where threads may be switched.
+inline constexpr bool kAllCodes = true;
+
 }  // namespace everleaf::base

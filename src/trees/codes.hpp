@@ -16,6 +16,8 @@
 
 #include <emmintrin.h>
 
+#include "base/limits.hpp"
+
 namespace everleaf::tree {
 
 class Codes {
@@ -28,7 +30,7 @@ class Codes {
     const std::uint64_t base = base_.load(std::memory_order_acquire);
     if (key < base) return 0;
     const std::uint16_t code = encode(key, base, shift_.load(std::memory_order_acquire));
-    unsigned rank = std::min(not_above(code), count);
+    unsigned rank = std::min(not_above(code, count), count);
     while (rank > 0 && at(rank - 1) == code && whole(rank - 1) > key) --rank;
     return rank;
   }
@@ -77,7 +79,7 @@ class Codes {
     return static_cast<std::uint16_t>(words_[i / 4].load(std::memory_order_acquire) >> i % 4 * 16);
   }
   // How many codes, from the first on, are at or below `code`; beyond the count they mean nothing.
-  [[nodiscard]] unsigned not_above(std::uint16_t code) const {
+  [[nodiscard]] unsigned not_above(std::uint16_t code, unsigned count) const {
     const __m128i wanted = _mm_set1_epi16(static_cast<short>(code));
     const auto eight = [this, wanted](std::size_t i) {
       const auto word = [this](std::size_t k) {
@@ -87,9 +89,9 @@ class Codes {
       return _mm_cmpeq_epi16(_mm_subs_epu16(codes, wanted), _mm_setzero_si128());
     };
     std::uint64_t bits = 0;
-    // All of them: a number of steps that depends on the node is hardly ever predicted.
+    const unsigned end = base::kAllCodes ? kMost : std::min(count, kMost);
 #pragma GCC unroll 4
-    for (unsigned i = 0; i < kMost / 16; ++i) {
+    for (unsigned i = 0; 16 * i < end; ++i) {
       const __m128i sixteen = _mm_packs_epi16(eight(2 * i), eight(2 * i + 1));
       bits |= static_cast<std::uint64_t>(_mm_movemask_epi8(sixteen)) << 16 * i;
     }

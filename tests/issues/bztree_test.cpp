@@ -37,6 +37,43 @@ TEST(BzTree, FrozenRootBlockIsCorrupt) {
   }
 }
 
+// Metadata is looked at in blocks of 64 entries; the default page has at most 42 of 8-byte keys. A
+// leaf with each number of entries, of which the first, the last and every third are gone.
+TEST(BzTree, LeavesOfManyBlocks) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree:page=4096").value();
+  constexpr std::uint64_t kSteps = 97;  // keys in an order of their own
+  const auto key = [](std::uint64_t i) { return i * 61 % kSteps * 2; };
+  std::vector<std::uint64_t> wanted;
+  for (std::uint64_t i = 0; i < 2 * kSteps; ++i) wanted.push_back(i);
+  for (std::uint64_t n = 1; n <= kSteps; ++n) {
+    ASSERT_EQ(index.insert(key(n - 1), n), Outcome::done);
+    std::vector<Lookup> answers;
+    index.find_many(wanted, answers);
+    std::size_t found = 0;
+    for (const std::uint64_t one : wanted) {
+      const Lookup alone = index.find(one);
+      EXPECT_EQ(alone.outcome, answers[one].outcome) << one;
+      found += alone ? 1 : 0;
+    }
+    EXPECT_EQ(found, n);
+    for (std::uint64_t i = 0; i < n; ++i) {
+      const Lookup one = index.find(key(i));
+      ASSERT_TRUE(one) << key(i) << " of " << n;
+      EXPECT_EQ(*one, i + 1);
+    }
+  }
+  const auto gone = [](std::uint64_t i) { return i % 3 == 0 || i == kSteps - 1; };
+  for (std::uint64_t i = 0; i < kSteps; ++i) {
+    if (!gone(i)) continue;
+    ASSERT_EQ(index.remove(key(i)), Outcome::done);
+  }
+  for (std::uint64_t i = 0; i < kSteps; ++i) {
+    EXPECT_EQ(static_cast<bool>(index.find(key(i))), !gone(i)) << key(i);
+  }
+  EXPECT_EQ(unsound(pool), "");
+}
+
 // Records lie at multiples of 8 from the end of a leaf; damage put the next one in between.
 TEST(BzTree, BlockThatIsNotAligned) {
   Pool pool = Pool::anonymous().value();

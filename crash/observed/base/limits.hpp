@@ -24,4 +24,6 @@ inline constexpr std::uint64_t kOldTag = 16;
 inline constexpr std::uint64_t kTagRound = 8;
 inline constexpr std::uint64_t kTagLeaves = 64;
 
+inline constexpr bool kAllCodes = false;
+
 }  // namespace everleaf::base

@@ -46,6 +46,10 @@ class Leaf {
   [[nodiscard]] Slot* slot(std::size_t slot) const {
     return reinterpret_cast<Slot*>(base_ + shape_->slots_at()) + slot;
   }
+  // The first of these slots of a cell.
+  [[nodiscard]] static std::size_t slot_of(std::size_t cell, Word bits) {
+    return cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits));
+  }
   [[nodiscard]] Word newest(std::size_t cell) const {
     const MetaLine* const l = line(cell);
     const Word a = pmem::load(&l->w[0]);
@@ -107,7 +111,7 @@ class Leaf {
   void for_each(F&& visit) const {
     for (std::size_t cell = 0; cell < shape_->cells; ++cell) {
       for (Word bits = newest(cell) & shape_->slot_bits(); bits != 0; bits &= bits - 1) {
-        visit(cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits)));
+        visit(slot_of(cell, bits));
       }
     }
   }

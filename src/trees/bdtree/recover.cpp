@@ -133,7 +133,7 @@ Word BdTree<Keys>::look_at_keys(const Leaf& leaf, const std::array<Word, kMaxCel
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
     all |= live[cell];
     for (Word bits = live[cell] & options_.shape.slot_bits(); bits != 0; bits &= bits - 1) {
-      const auto slot = cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits));
+      const std::size_t slot = Leaf::slot_of(cell, bits);
       const Word key = pmem::load(&leaf.slot(slot)->key);
       least = std::min(least, key);
       largest = std::max(largest, key);

@@ -51,7 +51,7 @@ template <class Keys>
 bool BdTree<Keys>::search(const Leaf& leaf, std::size_t cell, Word candidates, const Probe& probe,
                           Hit& hit) const {
   for (Word bits = candidates; bits != 0; bits &= bits - 1) {
-    const std::size_t slot = slot_of(cell, bits);
+    const std::size_t slot = Leaf::slot_of(cell, bits);
     const Word key = pmem::load(&leaf.slot(slot)->key);
     if (!keys_.equal(key, probe)) continue;
     hit = {true, slot, key, pmem::load(&leaf.slot(slot)->value)};
@@ -102,47 +102,51 @@ class BdTree<Keys>::Search {
   Search(const BdTree& tree, Key key)
       : tree_(tree), probe_(Keys::probe(key)), walk_(tree.nodes_.begin()) {}
   Progress step(Lookup& answer) {
-    switch (next_) {
-      case Next::down:
+    switch (awaited_) {
+      case Awaited::down:
         return go_down();
-      case Next::leaf:
-        return meet();
-      case Next::slots:
+      case Awaited::leaf:
+        return meet(answer);
+      case Awaited::slots:
         if constexpr (Keys::kRecords) {
           for_each([this](const Leaf& leaf, std::size_t slot) {
             tree_.keys_.prefetch(pmem::load(&leaf.slot(slot)->key));
           });
-          next_ = Next::keys;
+          awaited_ = Awaited::keys;
           return Progress::on;
         }
         [[fallthrough]];
-      case Next::keys:
+      case Awaited::keys:
         break;
     }
     return compare(answer);
   }
 
  private:
-  enum class Next : std::uint8_t { down, leaf, slots, keys };  // what is on its way
+  enum class Awaited : std::uint8_t { down, leaf, slots, keys };
   Progress go_down() {
     const auto came = tree_.nodes_.step(probe_, walk_, place_);
     if (came == Nodes::Came::changed) return Progress::alone;
     if (came == Nodes::Came::there) {
       tree_.leaf(place_.leaf).prefetch_lines();
       pmem::prefetch(&tree_.lock_of(place_.leaf));
-      next_ = Next::leaf;
+      awaited_ = Awaited::leaf;
     }
     return Progress::on;
   }
   // Of the leaf only the slots that may have the key.
-  Progress meet() {
+  Progress meet(Lookup& answer) {
     version_ = tree_.lock_of(place_.leaf).begin();
     if (!place_.lock->unchanged(place_.version)) return Progress::alone;
     const Leaf leaf = tree_.leaf(place_.leaf);
-    for (std::size_t cell = 0; cell < tree_.options_.shape.cells; ++cell)
+    std::uint32_t any = 0;
+    for (std::size_t cell = 0; cell < tree_.options_.shape.cells; ++cell) {
       candidates_[cell] = static_cast<std::uint32_t>(tree_.candidates(leaf, cell, probe_));
+      any |= candidates_[cell];
+    }
+    if (any == 0) return compare(answer);
     for_each([](const Leaf& of, std::size_t slot) { pmem::prefetch(of.slot(slot)); });
-    next_ = Next::slots;
+    awaited_ = Awaited::slots;
     return Progress::on;
   }
   Progress compare(Lookup& answer) {
@@ -159,7 +163,7 @@ class BdTree<Keys>::Search {
     const Leaf leaf = tree_.leaf(place_.leaf);
     for (std::size_t cell = 0; cell < tree_.options_.shape.cells; ++cell) {
       for (Word bits = candidates_[cell]; bits != 0; bits &= bits - 1)
-        visit(leaf, slot_of(cell, bits));
+        visit(leaf, Leaf::slot_of(cell, bits));
     }
   }
 
@@ -169,7 +173,7 @@ class BdTree<Keys>::Search {
   typename Nodes::Place place_{};
   std::uint64_t version_ = 0;  // of the leaf
   std::array<std::uint32_t, kMaxCells> candidates_{};
-  Next next_ = Next::down;
+  Awaited awaited_ = Awaited::down;
 };
 
 template <class Keys>

@@ -128,10 +128,6 @@ class BdTree final : public detail::Tree<typename Keys::Key> {
     return hit.found ? Lookup{Outcome::done, hit.value} : Lookup{Outcome::absent, 0};
   }
   [[nodiscard]] Word candidates(const Leaf& leaf, std::size_t cell, const Probe& probe) const;
-  // The first of these slots of the cell.
-  [[nodiscard]] static std::size_t slot_of(std::size_t cell, Word bits) {
-    return cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(bits));
-  }
   [[nodiscard]] bool search(const Leaf& leaf, std::size_t cell, Word candidates, const Probe& probe,
                             Hit& hit) const;
   void search(const Leaf& leaf, const Probe& probe, Hit& hit) const;

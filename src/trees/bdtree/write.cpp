@@ -165,10 +165,9 @@ void BdTree<Keys>::put_slot(Section& section, const Leaf& leaf, std::size_t slot
 
 template <class Keys>
 std::size_t BdTree<Keys>::free_slot(const Leaf& leaf, Epoch e) const {
-  const Word all = (Word{1} << options_.shape.cell_slots) - 1;
   for (std::size_t cell = 0; cell < options_.shape.cells; ++cell) {
-    const Word free = ~leaf.versions(cell).taken(e) & all;
-    if (free != 0) return cell * kCellSlots + static_cast<std::size_t>(std::countr_zero(free));
+    const Word free = ~leaf.versions(cell).taken(e) & options_.shape.slot_bits();
+    if (free != 0) return Leaf::slot_of(cell, free);
   }
   return kNoSlot;
 }

@@ -132,7 +132,9 @@ class Leaf : public Node {
   static constexpr std::uint32_t kMostCandidates = 64;
 
   // Which of n entries may be visible with the hash: they are, or an operation is under way, or
-  // there are hardly any. All of them are looked at, for which one it will be nobody can predict.
+  // there are hardly any. An entry that stays visible keeps its hash (G3), and its word has the
+  // control bit meanwhile: it is among them, and still there when it is read. If there is none,
+  // there was a moment without the key. All are looked at: which one it will be nobody can predict.
   [[nodiscard]] std::uint64_t candidates(std::uint32_t begin, std::uint32_t n,
                                          std::uint32_t hash) const {
     if (n < 4) return (std::uint64_t{1} << n) - 1;
@@ -335,7 +337,7 @@ class Inner : public Node {
       const __m128i above = _mm_subs_epu16(eight, wanted);
       counts = _mm_sub_epi16(counts, _mm_cmpeq_epi16(above, _mm_setzero_si128()));
     }
-    // Eight counts, none of them above 255: the sums of their bytes.
+    // Eight counts, none of them above 255 in a page of 4096 bytes: the sums of their bytes.
     counts = _mm_sad_epu8(counts, _mm_setzero_si128());
     const auto all = _mm_cvtsi128_si32(_mm_add_epi32(counts, _mm_unpackhi_epi64(counts, counts)));
     return std::min(static_cast<std::uint32_t>(all), n);
