@@ -108,7 +108,8 @@ void declare_options(CLI::App& app, Arguments& a) {
   app.add_option("--replay", a.replay, "Replay a failure from its line");
   app.add_option(
       "--program", a.program,
-      "One concurrent program, e.g. 2,4,6/r4/i5=1,f4: keys before, calls of each thread");
+      "One concurrent program, e.g. 2,4,6/r4/i5=1,f4: keys before, calls of each thread (insert, "
+      "update, upsert p, remove, find, scan, many look-ups, tick of the clock)");
   app.add_option("--most", a.most, "Executions of a crash point before the rest is sampled")
       ->capture_default_str();
   app.add_option("--most-nested", a.most_nested, "The same of a crash point in a recovery")
