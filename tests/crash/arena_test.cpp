@@ -72,6 +72,47 @@ TEST(Arena, ContentsHaveHashesOfTheirOwn) {
   EXPECT_EQ(contents.size(), 256U);
 }
 
+// V1: after an execution each level holds what it held before, whatever recovery decided, stored
+// and made durable.
+TEST(Arena, AnExecutionLeavesNoTrace) {
+  for (const std::size_t unit : {64U, 8U}) {
+    for (const bool all_survive : {false, true}) {
+      Arena arena(kBytes, 4, {.unit = unit, .all_survive = all_survive});
+      const auto memory = [&arena] {
+        return std::vector<std::byte>(arena.base(0), arena.base(0) + arena.bytes());
+      };
+      store(arena, 0, 1);
+      store(arena, 64, 2);
+      arena.enter();
+      arena.begin({});
+      arena.end();
+      const auto before = memory();
+      for (const bool flushes : {true, false}) {
+        arena.begin({});
+        (void)load(arena, 64);
+        store(arena, 128, 3);
+        if (flushes) {
+          arena.flushed(128, 8, 0);
+          arena.fenced(0);
+        }
+        store(arena, 192, 4);
+        const auto within = memory();
+        after_a_crash(arena, [&] {
+          (void)load(arena, 0);
+          store(arena, 128, 5);
+          arena.flushed(128, 8, 0);
+          arena.fenced(0);
+          store(arena, 256, 6);
+        });
+        EXPECT_EQ(memory(), within);
+        arena.end();
+        EXPECT_EQ(memory(), before);
+      }
+      arena.leave();
+    }
+  }
+}
+
 TEST(Arena, AReadTellsTheImagesApart) {
   Arena arena(kBytes, 2, {});
   store(arena, 0, 1);
