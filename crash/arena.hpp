@@ -240,7 +240,7 @@ class Arena {
     std::vector<std::uint32_t> dirty_of;      // per unit: index + 1
     std::vector<std::uint32_t> undecided_of;  // per unit: index + 1; 0: it is not,
     std::vector<std::uint64_t> open;          // and has no bit here: what every read looks at
-    std::vector<std::uint8_t> touched;        // per unit: saved, or kBelow (but on level 0)
+    std::vector<std::uint8_t> touched;        // per unit: saved, or kBelow; of level 0 nobody asks
     std::vector<Dirty> dirty;
     std::size_t dirty_count = 0;
     std::array<std::vector<Note>, kMostThreads> noted;
