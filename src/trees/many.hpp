@@ -23,21 +23,45 @@ enum class Progress : std::uint8_t {
 };
 
 // A Search may take its steps in three parts, so that searches halve their nodes in turn, too:
-// enter() a node (nullopt: look it up alone; else how many entries it halves); unless that is 0
-// fetch(half), what is looked at when that many entries may go before the key, and
-// halve(half, next), look at it and fetch(next), until all are told apart; and leave(Lookup&),
-// which tells how far it came.
+// enter(Halving&) a node (nullopt: look it up alone; else how many entries it halves), where the
+// Halving stays until the third; unless that is 0 fetch(half), what is looked at when that many
+// entries may go before the key, and halve(half, next), look at it and fetch(next), until all are
+// told apart (without fetching, if no Halving is `far`); and leave(Lookup&), which tells how far it
+// came.
 template <class Search>
-concept Halves = requires(Search search) {
-  search.enter();
+concept Halves = requires {
+  typename Search::Halving;
 };
 
-// Measured, by turns: those that halve (kHalves), with one line on its way for each, gain by 64;
+struct NoHalving {};
+template <class Search>
+struct HalvingOf {
+  using Type = NoHalving;
+};
+template <Halves Search>
+struct HalvingOf<Search> {
+  using Type = typename Search::Halving;
+};
+
+// All of them in step, until the up to `most` entries of each are told apart; never beyond them.
+template <bool kFar, class Halving>
+void halve_all(std::span<Halving> all, std::size_t most) {
+  std::size_t next = std::bit_floor(most);
+  std::size_t half = most + 1 - next;
+  for (Halving& one : all) one.template fetch<kFar>(half);
+  while (half != 0) {
+    next /= 2;
+    for (Halving& one : all) one.template halve<kFar>(half, next);
+    half = next;
+  }
+}
+
+// Measured, by turns: those that halve (kHalves), with one line on its way for each, gain by 96;
 // nodes that are fetched wholly, or in a few steps, do not.
 template <class Search>
 constexpr std::size_t searches_at_once() {
   if constexpr (requires { Search::kHalves; }) {
-    return Search::kHalves ? 64 : 32;
+    return Search::kHalves ? 96 : 32;
   } else {
     return 32;
   }
@@ -61,36 +85,32 @@ void search_together(const Tree& tree, alloc::Grace& grace, std::span<const Key>
       }
       std::array<std::optional<Search>, kAtOnce> searches;
       std::array<std::uint8_t, kAtOnce> open;
+      // A search that does not halve writes to the one behind the others.
+      std::array<typename HalvingOf<Search>::Type, Halves<Search> ? kAtOnce : 1> halvings;
       for (std::size_t i = 0; i < n; ++i) {
         searches[i].emplace(tree, keys[begin + i]);
         open[i] = static_cast<std::uint8_t>(i);
       }
       for (std::size_t left = n; left != 0;) {
         if constexpr (Halves<Search>) {
-          std::array<Search*, kAtOnce> halving;
-          std::size_t halving_count = 0;
+          std::size_t count = 0;
           std::size_t most = 0;
+          bool far = false;
           for (std::size_t i = 0; i < left;) {
             const std::uint8_t which = open[i];
-            const std::optional<unsigned> entries = searches[which]->enter();
+            const std::optional<unsigned> entries = searches[which]->enter(halvings[count]);
             if (!entries) {
               alone[alone_count++] = which;
               open[i] = open[--left];
               continue;
             }
-            if (*entries != 0) halving[halving_count++] = &*searches[which];
+            if (*entries != 0) far |= halvings[count++].far;
             most = std::max<std::size_t>(most, *entries);
             ++i;
           }
-          // All of them in step; never beyond `most`.
-          std::size_t next = std::bit_floor(most);
-          std::size_t half = most + 1 - next;
-          for (std::size_t i = 0; i < halving_count; ++i) halving[i]->fetch(half);
-          while (half != 0 && most != 0) {
-            next /= 2;
-            for (std::size_t i = 0; i < halving_count; ++i) halving[i]->halve(half, next);
-            half = next;
-          }
+          const auto all = std::span(halvings).first(count);
+          if (most != 0 && far) halve_all<true>(all, most);
+          if (most != 0 && !far) halve_all<false>(all, most);
         }
         for (std::size_t i = 0; i < left;) {
           const std::uint8_t which = open[i];

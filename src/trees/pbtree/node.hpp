@@ -56,14 +56,14 @@ struct Ends {
 // marks are 0, and those of the left region are large and ascend: what goes before a key left of
 // the pivot comes first. So it does right of it, where one less makes the marks the largest.
 struct Halving {
+  const Entry* next;  // behind those that go before the key
+  Word zero;          // the pivot; plus one on its right, where marks do not go before the key
+  Word end;           // what goes before the key is below that, less `zero`
   const Header* header;
   Word key;
-  Word zero;          // the pivot; plus one on its right, where marks do not go before the key
-  Word most;          // what goes before the key is at most that, less `zero`
-  unsigned count;     // of all entries; 0: not for this node
-  unsigned right;     // 1: the key is right of the pivot; 0: left of it
-  bool far;           // not in the first caches
-  const Entry* next;  // behind those that go before the key
+  unsigned count;  // of all entries; 0: not for this node
+  unsigned right;  // 1: the key is right of the pivot; 0: left of it
+  bool far;        // not in the first caches
 
   // Entries at or below the key; in a leaf's left region below it.
   [[nodiscard]] std::size_t before() const { return static_cast<std::size_t>(next - entries()); }
@@ -71,13 +71,16 @@ struct Halving {
   [[nodiscard]] Word key_at(std::size_t i) const { return pmem::load(&entries()[i].key); }
   [[nodiscard]] Word pivot() const { return zero - right; }
 
+  template <bool kFar>
   void fetch(std::size_t half) const {
-    if (far) pmem::prefetch(next + half - 1);
+    if constexpr (kFar) pmem::prefetch(next + half - 1);
   }
+  template <bool kFar>
   void halve(std::size_t half, std::size_t then) {
-    const bool is_before = pmem::load(&next[half - 1].key) - zero <= most;
-    next += half & (std::size_t{0} - static_cast<std::size_t>(is_before));
-    fetch(then);
+    const Word is_before = 0 - static_cast<Word>(pmem::load(&next[half - 1].key) - zero < end);
+    next = reinterpret_cast<const Entry*>(reinterpret_cast<const std::byte*>(next) +
+                                          (half * sizeof(Entry) & is_before));
+    fetch<kFar>(then);
   }
 };
 
@@ -192,15 +195,10 @@ class Node {
   [[nodiscard]] Halving halving(const Probe& probe, unsigned level) const {
     const Word pivot_key = pivot();
     const auto right = static_cast<unsigned>(probe.key > pivot_key);
-    const Word equal_is_behind = right | static_cast<unsigned>(level == 0);
-    return {header_,
-            probe.key,
-            pivot_key + right,
-            probe.key - pivot_key - equal_is_behind,
-            probe.key == pivot_key ? 0 : capacity_,
-            right,
-            level <= kFar,
-            entries_};
+    const Word end = probe.key - pivot_key + ((1 - right) & static_cast<unsigned>(level != 0));
+    const bool can = probe.key != pivot_key && end != 0;
+    return {entries_,  pivot_key + right,   end,   header_,
+            probe.key, can ? capacity_ : 0, right, level <= kFar};
   }
   // The header, and what the first halving and the two that may follow it look at.
   void prefetch_for_halving() const {

@@ -174,6 +174,7 @@ bool PbTree<Keys>::look(const Probe& probe, const Found& found, Lookup& answer) 
 template <class Keys>
 class PbTree<Keys>::Search {
  public:
+  using Halving = pbtree::Halving;
   static constexpr bool kHalves = !Keys::kRecords;
   Search(const PbTree& tree, Key key)
       : tree_(tree),
@@ -182,8 +183,9 @@ class PbTree<Keys>::Search {
         way_(tree.begin(probe_, found_)) {
     open_ = open_ && tree.possible(way_.node);
   }
-  std::optional<unsigned> enter() {
+  std::optional<unsigned> enter(Halving& halving) {
     if (!open_) return std::nullopt;
+    halving_ = nullptr;
     if constexpr (kHalves) {
       if (way_.level == 0) {
         base::reads_discarded();
@@ -192,16 +194,17 @@ class PbTree<Keys>::Search {
       }
       const NodeOf node = tree_.at(way_.node);
       meta_ = node.meta();
-      halving_ = node.halving(probe_, way_.level);
       constexpr Word kLooked = kLevelMask | kDead | kSplitting | kCopy;
-      if ((meta_ & kLooked) != way_.level) halving_.count = 0;
+      if ((meta_ & kLooked) != way_.level) return 0;
+      halving = node.halving(probe_, way_.level);
+      if (halving.count != 0) halving_ = &halving;
+      return halving.count;
+    } else {
+      return 0;
     }
-    return halving_.count;
   }
-  void fetch(std::size_t half) { halving_.fetch(half); }
-  void halve(std::size_t half, std::size_t next) { halving_.halve(half, next); }
   Progress leave(Lookup& answer) {
-    if (halving_.count == 0 || !is_keys()) return step(answer);
+    if (halving_ == nullptr || !is_keys()) return step(answer);
     if (way_.level == 0) return look(answer);
     const Word* const word = child();
     return word == nullptr ? step(answer) : descend(pmem::load(word));
@@ -210,7 +213,7 @@ class PbTree<Keys>::Search {
  private:
   // sibling_for() would say no.
   [[nodiscard]] bool is_keys() const {
-    const Halving& h = halving_;
+    const Halving& h = *halving_;
     const std::size_t before = h.before();
     const Word behind = h.key_at(std::min<std::size_t>(before, h.count - 1));
     const auto some = static_cast<unsigned>(before + 1 < h.count);
@@ -221,7 +224,7 @@ class PbTree<Keys>::Search {
            (above != 0 || pmem::load(&h.header->right) == 0);
   }
   Progress look(Lookup& answer) const {
-    const Halving& h = halving_;
+    const Halving& h = *halving_;
     const std::size_t i = h.before() - h.right;
     const bool found = i < h.count && h.key_at(i) == h.key;
     answer = found ? Lookup{Outcome::done, pmem::load(&h.entries()[i].value)}
@@ -233,7 +236,7 @@ class PbTree<Keys>::Search {
   // nullptr: for step() to find. Which region the last entry before the key is in is told by the
   // key that is read here, before the child is.
   [[nodiscard]] const Word* child() const {
-    const Halving& h = halving_;
+    const Halving& h = *halving_;
     const std::size_t before = h.before();
     const std::size_t i = before - 1;
     const Word word = before == 0 ? h.pivot() : h.key_at(i);
@@ -252,7 +255,7 @@ class PbTree<Keys>::Search {
   Progress descend(Offset child) {
     if (way_.moves-- == 0) return Progress::alone;
     // A split may have rewritten the node meanwhile, free entries and all.
-    if (((pmem::load(&halving_.header->meta) ^ meta_) & kStable) != 0) return Progress::on;
+    if (((pmem::load(&halving_->header->meta) ^ meta_) & kStable) != 0) return Progress::on;
     if (!tree_.possible(child)) return Progress::alone;
     way_.node = child;
     --way_.level;
@@ -273,8 +276,8 @@ class PbTree<Keys>::Search {
   bool open_;  // no batch was running
   Found found_;
   Way way_;
-  Word meta_ = 0;  // of the node, when it was entered
-  Halving halving_{};
+  Word meta_ = 0;                     // of the node, when it was entered
+  const Halving* halving_ = nullptr;  // nullptr: left to step()
 };
 
 template <class Keys>

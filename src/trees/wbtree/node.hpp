@@ -62,6 +62,7 @@ inline unsigned changed_bytes(Word before, Word after) {
 // branches: when many take theirs in turn, none waits for its loads, and only the lines that they
 // need are fetched.
 struct Halving {
+  static constexpr bool far = true;  // at every level: measured
   const Word* slots;
   const Entry* entries;
   Word key;
@@ -70,17 +71,19 @@ struct Halving {
   std::size_t before = 0;        // slots whose key is <= the key
   const Entry* entry = nullptr;  // of the slot that is looked at; in the end the last of those
 
+  template <bool kFar>
   void fetch(std::size_t half) {
     const std::size_t at = before + half;
     const Word slot = pmem::load(slots + at / sizeof(Word)) >> at % sizeof(Word) * 8 & 0xFF;
     entry = &entries[slot < capacity ? slot : 0];  // as in Node::entry()
-    pmem::prefetch(entry);
+    if constexpr (kFar) pmem::prefetch(entry);
   }
+  template <bool kFar>
   void halve(std::size_t half, std::size_t next) {
     const auto is_before = static_cast<std::size_t>(pmem::load(&entry->key) <= key) &
                            static_cast<std::size_t>(before + half <= count);
     before += half & (std::size_t{0} - is_before);
-    fetch(next);
+    fetch<kFar>(next);
   }
 };
 

@@ -215,18 +215,23 @@ bool WbTree<Keys>::look(const Probe& probe, const Place& place, Lookup& answer) 
 template <class Keys>
 class WbTree<Keys>::Search {
  public:
+  using Halving = wbtree::Halving;
   static constexpr bool kHalves = !Keys::kRecords;
   Search(const WbTree& tree, Key key)
       : tree_(tree), probe_(tree.keys_.probe(key)), way_(tree.begin(probe_)) {
     prefetch();
   }
-  std::optional<unsigned> enter() {
+  std::optional<unsigned> enter(Halving& halving) {
     if (tree_.enter(way_, place_)) return std::nullopt;
-    if constexpr (kHalves) halving_ = tree_.node_of(way_).halving(probe_.key);
-    return halving_.count;
+    halving_ = nullptr;
+    if constexpr (kHalves) {
+      halving = tree_.node_of(way_).halving(probe_.key);
+      if (halving.count != 0) halving_ = &halving;
+      return halving.count;
+    } else {
+      return 0;
+    }
   }
-  void fetch(std::size_t half) { halving_.fetch(half); }
-  void halve(std::size_t half, std::size_t next) { halving_.halve(half, next); }
   Progress leave(Lookup& answer) {
     if (way_.height == 0) return look(answer) ? Progress::answered : Progress::alone;
     if (tree_.leave(way_, place_, child())) return Progress::alone;
@@ -244,17 +249,17 @@ class WbTree<Keys>::Search {
     }
   }
   [[nodiscard]] Offset child() const {
-    if (halving_.count == 0) {
+    if (halving_ == nullptr) {
       return tree_.child_for(place_, probe_);
     }
     const Offset child =
-        halving_.before == 0 ? tree_.inner(way_.node).link() : pmem::load(&halving_.entry->value);
+        halving_->before == 0 ? tree_.inner(way_.node).link() : pmem::load(&halving_->entry->value);
     return tree_.possible(child) ? child : 0;
   }
   [[nodiscard]] bool look(Lookup& answer) const {
-    if (halving_.count == 0) return tree_.look(probe_, place_, answer);
-    const bool found = halving_.before != 0 && pmem::load(&halving_.entry->key) == halving_.key;
-    answer = found ? Lookup{Outcome::done, pmem::load(&halving_.entry->value)}
+    if (halving_ == nullptr) return tree_.look(probe_, place_, answer);
+    const bool found = halving_->before != 0 && pmem::load(&halving_->entry->key) == halving_->key;
+    answer = found ? Lookup{Outcome::done, pmem::load(&halving_->entry->value)}
                    : Lookup{Outcome::absent, 0};
     return place_.lock->unchanged(place_.version);
   }
@@ -263,7 +268,7 @@ class WbTree<Keys>::Search {
   const Probe probe_;
   Way way_;
   Place place_;
-  Halving halving_{};
+  const Halving* halving_ = nullptr;  // nullptr: the node is searched as find() does
 };
 
 template <class Keys>

@@ -38,7 +38,11 @@ Outcome WbTree<Keys>::put(Key key, std::uint64_t value, Write what) {
       continue;
     }
     if constexpr (Keys::kRecords) {
-      if (!hit.found && !record.get(Keys::record_bytes(key))) return Outcome::out_of_space;
+      if (!hit.found) {
+        // Allocating may store and fence, before the lock: what was read is made sure of first.
+        if (!lock.unchanged(place.version)) continue;
+        if (!record.get(Keys::record_bytes(key))) return Outcome::out_of_space;
+      }
     }
     if (!lock.try_lock(place.version)) continue;
     const base::Unlock unlock(lock);
