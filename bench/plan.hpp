@@ -195,7 +195,7 @@ struct Plan {
   bool store = false;           // stores of bytes, everleaf::Store over the trees
   std::size_t value_bytes = 8;  // of trees always
   std::size_t scan_length = 100;
-  std::size_t batch = 1;        // of trees: look-ups of `find` at once; of stores: batched writes
+  std::size_t batch = 1;        // of trees: look-ups at once; of stores: batched writes
   unsigned latency_every = 64;  // one operation in so many is timed by itself
   std::uint64_t seed = 1;
 };
@@ -209,6 +209,10 @@ inline constexpr std::size_t kStoreBatch = 1000;
 inline std::size_t batch_of(const Plan& plan, const Phase& phase) {
   const bool at_once = plan.store ? phase.batched : phase.kind == Phase::Kind::find;
   return at_once ? plan.batch : 1;
+}
+// Of a mix. Where keys may be there or not, each answer is of its own time.
+inline std::size_t look_ups_of(const Plan& plan, const Phase& phase) {
+  return plan.store || phase.kind != Phase::Kind::mix || phase.whole_space ? 1 : plan.batch;
 }
 
 // A phase of so few calls is not made for throughput, or each is long: each is timed.

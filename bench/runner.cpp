@@ -114,7 +114,8 @@ class Runner {
                     batch,
                     last_key,
                     sequence.kinds,
-                    progress_->counter()};
+                    progress_->counter(),
+                    look_ups_of(plan_, phase)};
       std::ranges::rotate(entrants, entrants.begin() + 1);
       for (Entrant& entrant : entrants) {
         if (Interrupt::asked()) return;

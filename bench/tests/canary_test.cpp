@@ -80,7 +80,8 @@ const std::vector<Phase> kPlainPhases = {Phase::Kind::load,   Phase::Kind::find,
 
 // The first phase at which something is noticed; empty: nothing is.
 template <class K>
-std::string noticed_at(Fault fault, const std::vector<Phase>& phases = kPlainPhases) {
+std::string noticed_at(Fault fault, const std::vector<Phase>& phases = kPlainPhases,
+                       std::size_t look_ups = 1) {
   Plan plan;
   plan.records = 1000;
   plan.ops = 500;
@@ -97,7 +98,8 @@ std::string noticed_at(Fault fault, const std::vector<Phase>& phases = kPlainPha
     }
     live = live_after(phase, plan, live);
     std::array<WorkerResult, 1> results;
-    const Job job{phase, sequence.keys, 1, 1, 20, 1, last_key, sequence.kinds};
+    Job job{phase, sequence.keys, 1, 1, 20, 1, last_key, sequence.kinds};
+    if (!phase.whole_space) job.look_ups = look_ups;
     run_threads<K>(map, codec, job, results);
     if (results[0].mistakes > 0) return phase.text + (results[0].refused ? " refused" : "");
     if (!phase.whole_space) {
@@ -152,6 +154,16 @@ TYPED_TEST(Canary, EveryFaultIsNoticedInAMix) {
   EXPECT_EQ(noticed(Fault::scans_short, all), all);
   EXPECT_EQ(noticed(Fault::scans_from_the_next, all), all);
   EXPECT_EQ(noticed(Fault::loses_a_late_insert, all), all + " audit");
+  // Of 10 look-ups in 500 operations the last ones wait for the end.
+  for (const std::size_t look_ups : {std::size_t{7}, std::size_t{1000}}) {
+    Arguments arguments;
+    arguments.workload = "load,mix:find=2:update=98";
+    const std::vector<Phase> phases = make_plan(arguments).phases;
+    EXPECT_EQ(noticed_at<TypeParam>(Fault::none, phases, look_ups), "");
+    EXPECT_EQ(noticed_at<TypeParam>(Fault::wrong_finds, phases, look_ups), phases[1].text);
+    EXPECT_EQ(noticed_at<TypeParam>(Fault::forgets_updates, phases, look_ups),
+              phases[1].text + " update audit");
+  }
 }
 
 // The operations that only named workloads have.

@@ -44,6 +44,7 @@ struct Job {
   std::uint64_t last_key = 0;  // largest key number that lives throughout: where scans end early
   std::span<const Phase::Kind> kinds = {};         // of a mix: one for each operation
   std::atomic<std::uint64_t>* progress = nullptr;  // counts operations; null: nobody looks
+  std::size_t look_ups = 1;                        // of a mix: so many in one call
 };
 
 struct Mistake {
@@ -244,11 +245,59 @@ void work_on_whole_space(Store& store, KeyCodec<K> key, const Job& job, unsigned
   });
 }
 
+// Look-ups that are asked for at once, where the store can; else one after the other.
 template <class K, class Store>
+class Together {
+ public:
+  Together(Store& store, KeyCodec<K> key, std::size_t most)
+      : store_(store), key_(std::move(key)), owned_(most), numbers_(most) {}
+
+  [[nodiscard]] bool full() const { return count_ == numbers_.size(); }
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  void add(std::uint64_t number) {
+    if constexpr (kMany) owned_[count_] = key_(number);
+    numbers_[count_++] = number;
+  }
+  // Of all that were added since.
+  Answer ask() {
+    const auto numbers = std::span(numbers_).first(std::exchange(count_, 0));
+    if constexpr (kMany) {
+      asked_.assign(owned_.begin(), owned_.begin() + static_cast<std::ptrdiff_t>(numbers.size()));
+      store_.find_many(std::span<const K>(asked_), answers_);
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        const bool right = answers_[i] && value_belongs(*answers_[i], numbers[i]);
+        if (!right) return {false, answers_[i].outcome};
+      }
+    } else {
+      for (const std::uint64_t number : numbers) {
+        const Answer answer = find_one<K>(store_, key_, number);
+        if (!answer.right) return answer;
+      }
+    }
+    return {true, Outcome::done};
+  }
+
+ private:
+  static constexpr bool kMany =
+      requires(Store & store, std::span<const K> keys, std::vector<Lookup>& answers) {
+    store.find_many(keys, answers);
+  };
+  Store& store_;
+  KeyCodec<K> key_;
+  std::vector<typename OwnedKey<K>::type> owned_;
+  std::vector<std::uint64_t> numbers_;
+  std::size_t count_ = 0;
+  std::vector<K> asked_;
+  std::vector<Lookup> answers_;
+};
+
+// With kTogether look-ups wait until there are job.look_ups of them. The keys that a mix looks up
+// live throughout, so that the wait changes no answer.
+template <bool kTogether, class K, class Store>
 void work_on_mix(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
                  std::vector<Entry<K>>& entries, WorkerResult& result) {
   const std::uint64_t* const keys = job.sequence.data();
-  timed_loop(job, thread, result, [&](std::size_t i) {
+  const auto one = [&](std::size_t i) {
     switch (job.kinds[i]) {
       case Phase::Kind::find:
         return find_one<K>(store, key, keys[i]);
@@ -265,35 +314,34 @@ void work_on_mix(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
       default:
         return insert_one<K>(store, key, keys[i]);
     }
-  });
+  };
+  if constexpr (kTogether) {
+    Together<K, Store> look_ups(store, key, job.look_ups);
+    timed_loop(job, thread, result, [&](std::size_t i) {
+      Answer answer{true, Outcome::done};
+      if (job.kinds[i] == Phase::Kind::find) {
+        look_ups.add(keys[i]);
+      } else {
+        answer = one(i);
+      }
+      const bool last = i + job.threads >= job.sequence.size();
+      if (!answer.right || look_ups.empty() || !(last || look_ups.full())) return answer;
+      return look_ups.ask();
+    });
+  } else {
+    timed_loop(job, thread, result, one);
+  }
 }
 
-// find() of many at once, where the store has it; else one after the other.
 template <class K, class Store>
 void work_in_batches(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
                      WorkerResult& result) {
-  std::vector<typename OwnedKey<K>::type> owned(job.batch);
-  std::vector<K> asked;
-  std::vector<Lookup> answers;
+  Together<K, Store> look_ups(store, std::move(key), job.batch);
   timed_loop(job, thread, result, [&](std::size_t i) {
     const std::size_t left = (job.sequence.size() - i + job.threads - 1) / job.threads;
     const std::size_t n = std::min(left, job.batch);
-    if constexpr (requires { store.find_many(std::span<const K>(asked), answers); }) {
-      for (std::size_t k = 0; k < n; ++k) owned[k] = key(job.sequence[i + k * job.threads]);
-      asked.assign(owned.begin(), owned.begin() + static_cast<std::ptrdiff_t>(n));
-      store.find_many(std::span<const K>(asked), answers);
-      for (std::size_t k = 0; k < n; ++k) {
-        const std::uint64_t number = job.sequence[i + k * job.threads];
-        const bool right = answers[k] && value_belongs(*answers[k], number);
-        if (!right) return Answer{false, answers[k].outcome};
-      }
-    } else {
-      for (std::size_t k = 0; k < n; ++k) {
-        const Answer answer = find_one<K>(store, key, job.sequence[i + k * job.threads]);
-        if (!answer.right) return answer;
-      }
-    }
-    return Answer{true, Outcome::done};
+    for (std::size_t k = 0; k < n; ++k) look_ups.add(job.sequence[i + k * job.threads]);
+    return look_ups.ask();
   });
 }
 
@@ -359,7 +407,10 @@ void work(Store& index, KeyCodec<K> key, const Job& job, unsigned thread, Worker
       if (job.phase.whole_space) {
         return work_on_whole_space<K>(store, std::move(key), job, thread, result);
       }
-      return work_on_mix<K>(store, std::move(key), job, thread, entries, result);
+      if (job.look_ups != 1) {
+        return work_on_mix<true, K>(store, std::move(key), job, thread, entries, result);
+      }
+      return work_on_mix<false, K>(store, std::move(key), job, thread, entries, result);
   }
 }
 
