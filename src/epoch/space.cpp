@@ -164,6 +164,14 @@ Outcome Space::open() {
   return runs_.empty() ? Outcome::corrupt : Outcome::done;
 }
 
+bool Space::table_is_whole() const {
+  const base::MutexGuard growing(growing_);
+  constexpr std::size_t kWords = sizeof(Extent) / sizeof(pmem::Word);
+  const std::size_t behind = (entries_ - runs().size()) * kWords;
+  const auto* const words = medium_.at<pmem::Word>(table_) + entries_ * kWords - behind;
+  return base::first_used(words, 1, behind) == behind;
+}
+
 bool Space::find(Offset at, Found& found) const {
   auto run = std::ranges::upper_bound(runs_, at, {}, &Run::first);
   if (run == runs_.begin()) return false;

@@ -33,6 +33,9 @@ struct Extent {
   pmem::Word bytes;
 };
 
+// A problem that check() reports (table_is_whole()).
+inline constexpr const char* kHoleInTable = "its table of extents goes on behind a free entry";
+
 inline constexpr std::size_t kChunkBytes = 16128;
 inline constexpr std::size_t kBlockAlign =
     256;  // of blocks whose size is a power of two from here on
@@ -54,6 +57,8 @@ class Space {
   // Reads the table; everything is free, again if it was called before. corrupt if an extent is no
   // allocated block.
   [[nodiscard]] Outcome open();
+  // False: entries lie behind a free one, which damage made, and their extents are out of sight.
+  [[nodiscard]] bool table_is_whole() const;
   // This block is in use. False: it is not inside an extent, not where a block of its size can be,
   // or in use already.
   [[nodiscard]] bool claim(pmem::Offset at, std::size_t bytes);
@@ -169,7 +174,7 @@ class Space {
   alloc::RedoLog& redo_;
   const pmem::Offset table_;
   const std::size_t entries_;
-  base::Mutex growing_;  // before mutex_
+  mutable base::Mutex growing_;  // before mutex_
   mutable base::Mutex mutex_;
   std::vector<Run> runs_;  // by address
   std::vector<Chunk> chunks_;

@@ -16,6 +16,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "epoch/space.hpp"
 #include "pmem/format.hpp"
 #include "shadow.hpp"
 
@@ -643,6 +644,43 @@ TEST_P(ImageDamage, NoRoundOrSplitGoesAstray) {
 }
 
 EVERLEAF_EVERY_TREE_THAT(ImageDamage, is_buffered_case);
+
+// --- Tables of extents
+
+class Extents : public EveryTree {};
+
+// Nothing behind a hole is out of sight without a word, nor what a later entry would bring back.
+TEST_P(Extents, AHoleInTheTableIsNoticed) {
+  with_keys([]<class K>(const std::string& spec) {
+    const auto good = pool_bytes<K>(spec, 20'000);
+    const auto entry_at = [&](std::size_t i) {
+      return root_of(good) + pmem::kLine + i * sizeof(epoch::Extent);
+    };
+    std::size_t count = 0;
+    while (word_at(good, entry_at(count)) != 0) ++count;
+    ASSERT_GT(count, 2U);
+    File file;
+    for (std::size_t hole = 0; hole <= count; ++hole) {
+      auto bytes = good;
+      put_word(bytes, entry_at(hole), 0);
+      put_word(bytes, entry_at(hole) + sizeof(pmem::Word), 0);
+      if (hole == count) put_word(bytes, entry_at(hole + 3), 1);
+      Pool pool = file.open(bytes).value();
+      const auto index = pool.index<K>("index", "");
+      // Without its last extent the table is only short, and what lies in it is missed.
+      if (!index) {
+        EXPECT_EQ(index.error().code, Code::corrupt) << "entry " << hole;
+      } else {
+        EXPECT_NE(unsound(pool), "") << "entry " << hole;
+      }
+    }
+  });
+}
+
+bool has_extents(const Case& c) {
+  return is_buffered(c.spec) || has_own_log(c.spec);
+}
+EVERLEAF_EVERY_TREE_THAT(Extents, has_extents);
 
 }  // namespace
 }  // namespace everleaf::test

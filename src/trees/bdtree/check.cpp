@@ -86,6 +86,7 @@ CheckReport BdTree<Keys>::check() const {
   if (report.problems.empty() && next != known.size()) {
     add_problem(report, at_node(known[next].at, "the inner nodes name it, the list does not"));
   }
+  if (!space_.table_is_whole()) add_problem(report, at_node(head(), epoch::kHoleInTable));
   return report;
 }
 

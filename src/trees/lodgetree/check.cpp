@@ -135,6 +135,9 @@ CheckReport LodgeTree<Keys>::check() const {
     report.keys += keys_in(node);
   }
   if (linked != 0) add_problem(report, at_node(linked, "in the list behind the last leaf"));
+  if (!space_.table_is_whole()) {
+    add_problem(report, at_node(root_block(), epoch::kHoleInTable));
+  }
   return report;
 }
 
