@@ -204,16 +204,17 @@ class PbTree<Keys>::Search {
     }
   }
   Progress leave(Lookup& answer) {
-    if (halving_ == nullptr || !is_keys()) return step(answer);
-    if (way_.level == 0) return look(answer);
-    const Word* const word = child();
-    return word == nullptr ? step(answer) : descend(pmem::load(word));
+    if (halving_ == nullptr) return step(answer);
+    const Halving h = *halving_;  // in registers
+    if (!is_keys(h)) return step(answer);
+    if (way_.level == 0) return look(h, answer);
+    const Word* const word = child(h);
+    return word == nullptr ? step(answer) : descend(h, pmem::load(word));
   }
 
  private:
   // sibling_for() would say no.
-  [[nodiscard]] bool is_keys() const {
-    const Halving& h = *halving_;
+  [[nodiscard]] static bool is_keys(const Halving& h) {
     const std::size_t before = h.before();
     const Word behind = h.key_at(std::min<std::size_t>(before, h.count - 1));
     const auto some = static_cast<unsigned>(before + 1 < h.count);
@@ -223,8 +224,7 @@ class PbTree<Keys>::Search {
     return pmem::load(&h.header->split_key) <= h.key &&
            (above != 0 || pmem::load(&h.header->right) == 0);
   }
-  Progress look(Lookup& answer) const {
-    const Halving& h = *halving_;
+  Progress look(const Halving& h, Lookup& answer) const {
     const std::size_t i = h.before() - h.right;
     const bool found = i < h.count && h.key_at(i) == h.key;
     answer = found ? Lookup{Outcome::done, pmem::load(&h.entries()[i].value)}
@@ -235,8 +235,7 @@ class PbTree<Keys>::Search {
   }
   // nullptr: for step() to find. Which region the last entry before the key is in is told by the
   // key that is read here, before the child is.
-  [[nodiscard]] const Word* child() const {
-    const Halving& h = *halving_;
+  [[nodiscard]] const Word* child(const Halving& h) const {
     const std::size_t before = h.before();
     const std::size_t i = before - 1;
     const Word word = before == 0 ? h.pivot() : h.key_at(i);
@@ -252,10 +251,10 @@ class PbTree<Keys>::Search {
         static_cast<unsigned>(i == 0) | h.right;
     return lone != 0 ? &h.entries()[i].value : nullptr;
   }
-  Progress descend(Offset child) {
-    if (way_.moves-- == 0) return Progress::alone;
+  // Each time a level down: no damage makes it endless.
+  Progress descend(const Halving& h, Offset child) {
     // A split may have rewritten the node meanwhile, free entries and all.
-    if (((pmem::load(&halving_->header->meta) ^ meta_) & kStable) != 0) return Progress::on;
+    if (((pmem::load(&h.header->meta) ^ meta_) & kStable) != 0) return Progress::on;
     if (!tree_.possible(child)) return Progress::alone;
     way_.node = child;
     --way_.level;
