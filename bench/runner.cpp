@@ -200,11 +200,12 @@ class Runner {
                     fmt::format("{}: operation {} of {} answered '{}'", where, first.position,
                                 job.sequence.size(), to_string(first.outcome)));
     }
-    fail_wrong(where,
-               fmt::format("{} of {} answers were wrong; the first, operation {}, answered '{}'{}",
-                           measured.mistakes, job.sequence.size(), first.position,
-                           to_string(first.outcome),
-                           first.outcome == Outcome::done ? " with the wrong content" : ""));
+    const bool one_each = job.batch == 1 && job.look_ups == 1;
+    fail_wrong(where, fmt::format("{} of {} answers were wrong; the first, {} {}, answered '{}'{}",
+                                  measured.mistakes, job.sequence.size(),
+                                  one_each ? "operation" : "of the call at operation",
+                                  first.position, to_string(first.outcome),
+                                  first.outcome == Outcome::done ? " with the wrong content" : ""));
   }
 
   [[noreturn]] static void fail_wrong(const std::string& where, const std::string& problem) {

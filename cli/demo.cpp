@@ -101,12 +101,16 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  void kill() const { ::kill(pid_, SIGKILL); }
+  // Also of one that has ended: its number is its own until wait(). Never -1, which is everybody.
+  void kill() const {
+    if (pid_ > 0) ::kill(pid_, SIGKILL);
+  }
 
-  // True once it has ended; the status is then in status().
-  bool ended() {
-    if (pid_ > 0 && ::waitpid(pid_, &status_, WNOHANG) == pid_) pid_ = -1;
-    return pid_ < 0;
+  [[nodiscard]] bool ended() const {
+    if (pid_ <= 0) return true;
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == pid_;
   }
   int wait() {
     while (pid_ > 0 && ::waitpid(pid_, &status_, 0) < 0 && errno == EINTR) {

@@ -1,11 +1,13 @@
 // everleaf load: lines of a file into an index. What was acknowledged stays, whatever happens next.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -34,9 +36,20 @@ struct LoadArguments : TableArguments {
 // right after a SIGKILL, too.
 class AckFile {
  public:
+  // Refuses whatever holds something else: the pool, say, or the lines that are loaded.
   explicit AckFile(const std::string& path)
-      : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+      : path_(path), fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666)) {
     if (fd_ < 0) throw Failure(kExitIo, fmt::format("cannot write {}: {}", path, strerror(errno)));
+    std::array<char, kBytes + 1> held{};
+    const ssize_t size = ::pread(fd_, held.data(), held.size(), 0);
+    if (size == 0) return;
+    const std::string_view text(held.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+    if (text.size() == kBytes && text.back() == '\n' &&
+        text.find_first_not_of("0123456789") == kBytes - 1) {
+      return;
+    }
+    ::close(fd_);
+    throw Failure(kExitUsage, fmt::format("{} is there, and no file of --ack", path));
   }
   ~AckFile() { ::close(fd_); }
   AckFile(const AckFile&) = delete;
@@ -44,14 +57,15 @@ class AckFile {
 
   void store(std::uint64_t line) {
     // Of fixed width: overwriting never leaves a mixture of two lengths.
-    char text[22];
-    const auto end = fmt::format_to_n(text, sizeof text, "{:020}\n", line);
-    if (::pwrite(fd_, text, end.size, 0) != static_cast<ssize_t>(end.size)) {
+    std::array<char, kBytes> text{};
+    fmt::format_to_n(text.data(), text.size(), "{:020}\n", line);
+    if (::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
       throw Failure(kExitIo, fmt::format("cannot write {}: {}", path_, strerror(errno)));
     }
   }
 
  private:
+  static constexpr std::size_t kBytes = 21;
   std::string path_;
   int fd_;
 };

@@ -2,15 +2,21 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <iostream>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <everleaf/version.h>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "commands.hpp"
 #include "failure.hpp"
@@ -25,8 +31,19 @@ constexpr std::string_view kFooter =
 
 int report(int exit_code, std::string message) {
   std::ranges::replace(message, '\n', ' ');  // one line, whatever an argument contained
-  fmt::print(stderr, "everleaf: {}\n", message);
+  message = "everleaf: " + message + '\n';
+  // Where nobody can read it the exit code is all there is.
+  (void)std::fwrite(message.data(), 1, message.size(), stderr);
   return exit_code;
+}
+
+// A pool that is opened as file 2 would get the messages. What is opened here fails as a closed one
+// does: it is for the other direction.
+void take_standard_places() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) std::_Exit(kExitIo);
+  }
 }
 
 std::string chosen(const CLI::App& app) {
@@ -68,7 +85,11 @@ int run(int argc, char** argv) {
     if (std::fflush(stdout) != 0) throw Failure(kExitIo, "cannot write to standard output");
     return status;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) {  // --help, --version
+      app.exit(error);
+      if (!std::cout.flush()) return report(kExitIo, "cannot write to standard output");
+      return 0;
+    }
     return report(kExitUsage, fmt::format("{}; see {} --help", error.what(), chosen(app)));
   } catch (const Failure& failure) {
     return report(failure.exit_code(), failure.what());
@@ -81,6 +102,8 @@ int run(int argc, char** argv) {
 }  // namespace everleaf::cli
 
 int main(int argc, char** argv) {
+  everleaf::cli::take_standard_places();
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on files is an error like a full disk
   // Every option after one of these belongs to the program of that name, --help included.
   using Run = int (*)(char**);
   constexpr std::array<std::pair<std::string_view, Run>, 5> kPrograms{

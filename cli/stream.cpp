@@ -63,7 +63,8 @@ void Interrupts::sleep_ms(int milliseconds) {
 
 Input::Input(const std::string& path, Interrupts* interrupts)
     : name_(path == "-" ? "standard input" : path),
-      fd_(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC)),
+      fd_(path == "-" ? ::dup(STDIN_FILENO)
+                      : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),
       interrupts_(interrupts),
       buffer_(kBufferBytes) {
   if (fd_ < 0) fail("cannot read " + name_, errno);
@@ -106,11 +107,17 @@ Input::Line Input::line(std::string& text, std::size_t most) {
 void Input::fill() {
   before_buffer_ += end_;
   at_ = end_ = 0;
-  if (interrupts_ != nullptr) interrupts_->readable(fd_);
   ssize_t got = 0;
   do {
+    // A FIFO was opened without waiting for its writer.
+    pollfd one{fd_, POLLIN, 0};
+    if (interrupts_ != nullptr) {
+      interrupts_->readable(fd_);
+    } else {
+      (void)::poll(&one, 1, -1);
+    }
     got = ::read(fd_, buffer_.data(), buffer_.size());
-  } while (got < 0 && errno == EINTR);
+  } while (got < 0 && (errno == EINTR || errno == EAGAIN));
   if (got < 0) fail("cannot read " + name_, errno);
   end_ = static_cast<std::size_t>(got);
 }

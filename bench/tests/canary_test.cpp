@@ -58,6 +58,10 @@ class FaultyMap {
     return fault_ == Fault::wrong_finds && ++finds_ == 7 ? Lookup{Outcome::done, 7}
                                                          : map_.find(key);
   }
+  void find_many(std::span<const K> keys, std::vector<Lookup>& answers) const {
+    answers.clear();
+    for (const K& key : keys) answers.push_back(find(key));
+  }
   Outcome scan(K from, std::size_t limit, std::vector<Entry<K>>& out) const {
     if (fault_ == Fault::scans_short && limit < 100) return map_.scan(from, limit / 2, out);
     map_.scan(from, limit + 1, out);

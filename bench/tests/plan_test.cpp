@@ -291,6 +291,25 @@ TEST(Plan, StoresHaveDefaultsOfTheirOwn) {
   EXPECT_EQ(make_plan({}).value_bytes, sizeof(std::uint64_t));
 }
 
+// Of the phase find a call is a batch, in a mix look-ups wait for each other, where keys may be
+// absent they do not.
+TEST(Plan, LookUpsTogether) {
+  Arguments arguments;
+  arguments.workload = "load,find,mix:find=80:update=20,ycsb-d,u1-read-heavy,t2,insert";
+  arguments.batch = 9;
+  const Plan plan = make_plan(arguments);
+  std::vector<std::pair<std::size_t, std::size_t>> counts;
+  for (const Phase& phase : plan.phases) {
+    counts.emplace_back(batch_of(plan, phase), look_ups_of(plan, phase));
+  }
+  EXPECT_EQ(counts, (std::vector<std::pair<std::size_t, std::size_t>>{
+                        {1, 1}, {9, 1}, {1, 9}, {1, 9}, {1, 1}, {1, 1}, {1, 1}}));
+  arguments.store = true;
+  arguments.workload = "load,mix:find=50:upsert=50";
+  const Plan store = make_plan(arguments);
+  EXPECT_EQ(look_ups_of(store, store.phases.back()), 1U);
+}
+
 TEST(Plan, RefusesWhenNothingTakesPart) {
   EXPECT_NE(refusal_of(with(&Arguments::threads, "2,4")).find("not thread-safe"),
             std::string::npos);

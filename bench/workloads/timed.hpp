@@ -291,8 +291,8 @@ class Together {
   std::vector<Lookup> answers_;
 };
 
-// With kTogether look-ups wait until there are job.look_ups of them. The keys that a mix looks up
-// live throughout, so that the wait changes no answer.
+// With kTogether look-ups wait until there are job.look_ups of them. A key that a mix looks up
+// is there from then to the end, so that the wait changes no answer.
 template <bool kTogether, class K, class Store>
 void work_on_mix(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
                  std::vector<Entry<K>>& entries, WorkerResult& result) {

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -32,6 +33,16 @@ std::string persistence_domain_of(const struct stat& info) {
     if (file >> word) return word;
   }
   return {};
+}
+
+bool is_dax_device(const struct stat& info) {
+  if (!S_ISCHR(info.st_mode)) return false;
+  const std::string device =
+      std::to_string(major(info.st_rdev)) + ":" + std::to_string(minor(info.st_rdev));
+  std::error_code none;
+  const auto subsystem =
+      std::filesystem::read_symlink("/sys/dev/char/" + device + "/subsystem", none);
+  return subsystem.filename() == "dax";
 }
 
 bool maps_synchronously(int fd) {
@@ -77,7 +88,7 @@ bool on_hugetlbfs(int fd) {
 DomainChoice detect(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return {Domain::process, false, "the file cannot be examined"};
-  if (S_ISCHR(info.st_mode)) return dax(info, "a DAX character device");
+  if (is_dax_device(info)) return dax(info, "a DAX character device");
   if (on_tmpfs(fd))
     return {Domain::process, false, "tmpfs: survives the process, not a power loss"};
   if (on_hugetlbfs(fd)) {
@@ -117,6 +128,12 @@ Result<DomainChoice> detect_domain(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(place, ignored)) {
     auto fd = pmem::Descriptor::open(place, O_RDONLY);
     if (!fd) return std::unexpected(fd.error());
+    struct stat info {};
+    if (::fstat(fd->get(), &info) != 0 || !(S_ISREG(info.st_mode) || pmem::is_dax_device(info))) {
+      return std::unexpected(
+          Error{Code::bad_argument,
+                place.string() + " is neither a file nor a directory nor a DAX device"});
+    }
     return pmem::detect(fd->get());
   }
   // A directory cannot be mapped: ask a file without a name in it.

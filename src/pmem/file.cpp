@@ -88,7 +88,8 @@ Result<Descriptor> Descriptor::open(const std::filesystem::path& path, int flags
                                     unsigned permissions) {
   int fd = -1;
   do {
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, permissions);
+    // Nobody waits for the other end of a FIFO.
+    fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, permissions);
   } while (fd < 0 && errno == EINTR);
   if (fd < 0) return std::unexpected(system_error("cannot open " + path.string(), errno));
   return Descriptor(fd);

@@ -60,7 +60,7 @@ void halve_all(std::span<Halving> all, std::size_t most) {
 // nodes that are fetched wholly, or in a few steps, do not.
 template <class Search>
 constexpr std::size_t searches_at_once() {
-  if constexpr (requires { Search::kHalves; }) {
+  if constexpr (Halves<Search>) {
     return Search::kHalves ? 96 : 32;
   } else {
     return 32;

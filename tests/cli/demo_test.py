@@ -1,10 +1,11 @@
 """everleaf demo: the story, its exit code, and nothing left behind."""
 
 import signal
+import subprocess
 import time
 import unittest
 
-from harness import SANITIZED, WORDS, CliTest
+from harness import PROGRAM, SANITIZED, WORDS, CliTest
 
 
 class Demo(CliTest):
@@ -39,6 +40,25 @@ class Demo(CliTest):
         few = self.dir / "few"
         few.write_text("one\n")
         self.fails(2, "too few words", "demo", "--dir", self.dir, "--words", few)
+        self.assertEqual(self.left_behind(), [])
+
+    # A loader that ends by itself: nobody else is killed for it. In a namespace of its own, since
+    # who gets that wrong kills everybody that he may.
+    def test_a_loader_that_fails(self):
+        alone = next((words for words in (["unshare", "--pid", "--fork"],
+                                          ["unshare", "--user", "--map-root-user", "--pid", "--fork"])
+                      if subprocess.run([*words, "true"], capture_output=True, check=False)
+                      .returncode == 0), None)
+        if alone is None:
+            self.skipTest("no namespace of processes can be had here")
+        words = self.dir / "words"
+        words.write_text("".join(f"w{n}\n" for n in range(100000)))
+        script = 'sleep 300 & (ulimit -f 1500; "$0" demo --dir "$1" --words "$2"); code=$?; ' \
+                 'kill $! || exit 99; exit $code'
+        run = subprocess.run([*alone, "sh", "-c", script, PROGRAM, self.dir, words],
+                             capture_output=True, timeout=120, check=False)
+        self.assertEqual(run.returncode, 3, run)
+        self.assertIn(b"everleaf: the loading process failed by itself\n", run.stderr)
         self.assertEqual(self.left_behind(), [])
 
     def test_interrupted(self):

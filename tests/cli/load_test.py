@@ -310,6 +310,41 @@ class Stopping(CliTest):
         self.assertEqual(self.ok("dump", self.pool), self.ok("dump", whole))
         self.assert_sound()
 
+    # What an acknowledgement would overwrite: the pool, the lines, anything else.
+    def test_ack_is_no_other_file(self):
+        lines, ack, other = self.dir / "lines", self.dir / "ack", self.dir / "other"
+        lines.write_bytes(b"a\t1\n")
+        self.ok("load", self.pool, lines, "--ack", ack)
+        self.ok("load", self.pool, lines, "--ack", ack)  # its own again
+        (self.dir / "link").hardlink_to(self.pool)
+        for content in (b"\n", b"x" * 21, b"1" * 21, b"1" * 20 + b"\n1"):
+            other.write_bytes(content)
+            self.fails(2, "is there, and no file of --ack", "load", self.pool, lines, "--ack", other)
+            self.assertEqual(other.read_bytes(), content)
+        os.mkfifo(self.dir / "fifo")
+        for name in ("lines", "a.pool", "link", "fifo"):
+            self.fails(2, "is there, and no file of --ack", "load", self.pool, lines, "--ack",
+                       self.dir / name)
+        self.assertEqual(lines.read_bytes(), b"a\t1\n")
+        self.assert_holds({b"a": 1})
+        self.assert_sound()
+
+    # Nobody writes to it yet: it can be stopped. Then somebody does.
+    def test_fifo(self):
+        fifo = self.dir / "fifo"
+        os.mkfifo(fifo)
+        loader = self.start("load", self.pool, fifo)
+        self.wait_for(self.pool.exists, "the pool")
+        loader.send_signal(signal.SIGTERM)
+        _, stderr = loader.communicate(timeout=60)
+        self.assertEqual(loader.returncode, 143)
+        self.assert_one_line(stderr, "stopped by SIGTERM: 0 lines")
+        loader = self.start("load", self.pool, fifo)
+        fifo.write_bytes(b"a\t1\nb\t2\n")
+        loader.communicate(timeout=60)
+        self.assertEqual(loader.returncode, 0)
+        self.assert_holds({b"a": 1, b"b": 2})
+
     def test_skip(self):
         self.ok("load", self.pool, "-", "--skip", 2, input=b"a\t1\nb\t2\nc\t3\nd\t4\n")
         self.assert_holds({b"c": 3, b"d": 4})

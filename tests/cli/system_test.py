@@ -84,6 +84,45 @@ class Rights(CliTest):
                    **self.other)
 
 
+class Standard(CliTest):
+    """Files 0 to 2 that are closed or full, and FIFOs that nobody writes to."""
+
+    def shell(self, script):
+        return subprocess.run(["sh", "-c", script, PROGRAM, self.pool], capture_output=True,
+                              timeout=60, check=False)
+
+    def test_closed_or_full(self):
+        self.load({b"a": 1})
+        for script, code in (('"$0" get "$1" b 2>&-', 1), ('"$0" get "$1" b 2>/dev/full', 1),
+                             ('"$0" get "$1" 2>/dev/full', 2), ('"$0" dump "$1.no" 2>&-', 3),
+                             ('"$0" dump "$1" >&- 2>&-', 3), ('"$0" put "$1" c 3 2>&- <&- >&-', 0),
+                             ('"$0" --help >/dev/full', 3), ('"$0" --version >/dev/full', 3)):
+            self.assertEqual(self.shell(script).returncode, code, script)
+        run = self.shell('"$0" load "$1" - <&-')
+        self.assertEqual(run.returncode, 3)
+        self.assert_one_line(run.stderr, "cannot read standard input")
+        self.assert_holds({b"a": 1, b"c": 3})
+        self.assert_sound()
+
+    def test_limit_on_files(self):
+        lines = self.dir / "lines"
+        lines.write_bytes(tsv({b"%d" % n * 3: n for n in range(200000)}))
+        run = self.shell(f'ulimit -f 2048; "$0" load "$1" {lines}')
+        self.assertEqual(run.returncode, 3, run)
+        self.assert_one_line(run.stderr, "out of space: .* acknowledged and kept")
+        self.assert_sound()
+
+    def test_fifos(self):
+        fifo = self.dir / "fifo"
+        os.mkfifo(fifo)
+        for command in (("get", fifo, "a"), ("check", fifo), ("info", fifo), ("put", fifo, "a", 1),
+                        ("store", "backup", fifo, self.dir / "to")):
+            self.fails(3, "not a regular file", *command)
+        self.fails(3, ": ", "store", "repair", fifo, "-o", self.dir / "to")
+        for path in (fifo, "/dev/null", "/dev/zero"):
+            self.fails(2, "neither a file nor a directory nor a DAX device", "doctor", path)
+
+
 class Full(CliTest):
     def mount(self, megabytes):
         place = self.dir / "small"

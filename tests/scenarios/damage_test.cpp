@@ -419,7 +419,7 @@ void use(Pool& pool, Random& random) {
     if (i % 20 == 0) (void)index->scan(key, 50, out);
   }
   std::vector<Owned<K>> asked;
-  for (std::uint64_t i = 0; i < 40; ++i) asked.push_back(Keys<K>::nth(i * 50));
+  for (std::uint64_t i = 0; i < 200; ++i) asked.push_back(Keys<K>::nth(i * 10));
   std::vector<Lookup> answers;
   index->find_many(std::vector<K>(asked.begin(), asked.end()), answers);
   (void)index->size();

@@ -274,7 +274,7 @@ void look_through(const Index<K>& index, const Map<K>& stable, Random& random) {
 // Keys that stay are there, with their value; others are there or not.
 template <class K>
 void look_up_many(const Index<K>& index, Random& random) {
-  std::vector<std::uint64_t> numbers(1 + random.below(100));
+  std::vector<std::uint64_t> numbers(1 + random.below(300));
   for (auto& n : numbers) n = random.below(1600);
   std::vector<Owned<K>> asked;
   for (const std::uint64_t n : numbers) asked.push_back(Keys<K>::nth(n));

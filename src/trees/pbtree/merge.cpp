@@ -59,7 +59,11 @@ typename PbTree<Keys>::Balance PbTree<Keys>::find_pair(unsigned level, const Pro
     }
   }
   if (pair.after != 0 && !possible(pair.after)) return Balance::done;
-  return lock_of(pair.parent.node).unchanged(pair.parent.version) ? Balance::found : Balance::retry;
+  const bool sure = lock_of(pair.parent.node).unchanged(pair.parent.version) &&
+                    lock_of(pair.left).unchanged(pair.left_version) &&
+                    lock_of(pair.right).unchanged(pair.right_version) &&
+                    (pair.before == 0 || lock_of(pair.before).unchanged(pair.before_version));
+  return sure ? Balance::found : Balance::retry;
 }
 
 template <class Keys>

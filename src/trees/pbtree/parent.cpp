@@ -38,19 +38,21 @@ Outcome PbTree<Keys>::post(unsigned level, Key split_key) {
         const NodeOf above = at(parent.node);
         const Place place = above.find(probe);
         const bool leftmost = keys_.compare(above.split_key(), probe) == 0;
+        const bool pending = unfinished(above);
+        const bool full = above.ends().full();
+        const bool last = above.right() == 0 && !place.above;
+        const bool first = above.left() == 0 && !place.below;
         if (!lock_of(parent.node).unchanged(parent.version)) break;
         if (place.found || leftmost) return Outcome::done;
         if (probe.bad) return Outcome::corrupt;
-        if (unfinished(above)) {
+        if (pending) {
           outcome = finish_split(parent.node);
-        } else if (place.pivot || !above.ends().full()) {
+        } else if (place.pivot || !full) {
           outcome = post_into(child, parent, place, split_key);
-        } else if (above.right() == 0 && !place.above) {
-          outcome = append_inner(child, parent, Side::right, split_key);
-        } else if (above.left() == 0 && !place.below) {
-          outcome = append_inner(child, parent, Side::left, split_key);
+        } else if (last || first) {
+          outcome = append_inner(child, parent, last ? Side::right : Side::left, split_key);
         } else {
-          outcome = split(parent.node, parent.version);
+          outcome = split(parent, level + 1);
         }
         break;
       }
@@ -136,7 +138,7 @@ Outcome PbTree<Keys>::append_inner(const Found& child, const Found& parent, Side
 template <class Keys>
 Outcome PbTree<Keys>::grow_root(unsigned level, const Found& child, Key split_key) {
   const Seen word = see(c_.root_word);
-  if (root().level != level) return Outcome::done;
+  if (root().level != level || !lock_of(word.node).unchanged(word.version)) return Outcome::done;
   if (level == kMaxLevel) return Outcome::corrupt;
   Reserved block(c_.heap);
   Reserved separator_block(c_.heap);

@@ -86,8 +86,9 @@ bool PbTree<Keys>::release_pivot(NodeOf node, alloc::Redo& record, Offset& freed
   return true;
 }
 
-// Inner nodes lie together if there is room. To be locked before a record links it: nobody may
-// change it as long as the record that covers it is there.
+// Inner nodes lie together if there is room. Allocating may store and fence, before any lock: the
+// caller has made sure of what it read since it began. To be locked before a record links it:
+// nobody may change it as long as the record that covers it is there.
 template <class Keys>
 bool PbTree<Keys>::reserve_node(Reserved& block, unsigned level, Seen& fresh) const {
   const bool together = level > 0 && block.get(bytes_, alloc::Placement::together);
@@ -97,11 +98,10 @@ bool PbTree<Keys>::reserve_node(Reserved& block, unsigned level, Seen& fresh) co
 }
 
 template <class Keys>
-Outcome PbTree<Keys>::split(Offset offset, std::uint64_t version) {
-  const unsigned level = at(offset).level();
+Outcome PbTree<Keys>::split(Seen node, unsigned level) {
   Owned separator{};
   bool linked = false;
-  const Outcome outcome = split_off(offset, version, separator, linked);
+  const Outcome outcome = split_off(node, level, separator, linked);
   if (outcome != Outcome::done || !linked) return outcome;
   count(Count::splits);
   // P7: without it the sibling is found all the same.
@@ -112,16 +112,16 @@ Outcome PbTree<Keys>::split(Offset offset, std::uint64_t version) {
 // Splits a full node: the sibling becomes a copy of it, with the pivot that it will have, and the
 // backup while the node itself is rewritten.
 template <class Keys>
-Outcome PbTree<Keys>::split_off(Offset offset, std::uint64_t version, Owned& separator_key,
-                                bool& linked) {
+Outcome PbTree<Keys>::split_off(Seen seen, unsigned level, Owned& separator_key, bool& linked) {
+  const Offset offset = seen.node;
   const NodeOf node = at(offset);
-  const bool is_leaf = node.level() == 0;
+  const bool is_leaf = level == 0;
   Reserved block(c_.heap);
   Reserved separator_block(c_.heap);
   Seen fresh;
-  if (!reserve_node(block, node.level(), fresh)) return Outcome::out_of_space;
+  if (!reserve_node(block, level, fresh)) return Outcome::out_of_space;
   base::LockSet locks;
-  if (!lock_all(locks, {{offset, version}, fresh})) return Outcome::done;
+  if (!lock_all(locks, {seen, fresh})) return Outcome::done;
   if (unfinished(node) || !node.ends().full()) return Outcome::done;
   // Copies that a crash left (A2) may be all that fills it.
   if (const Outcome sole = drop_losers(node); sole != Outcome::done) return sole;
@@ -341,8 +341,8 @@ template void PbTree<U64Keys>::link_appended(alloc::Redo&, NodeOf, Side, Offset,
 template void PbTree<BytesKeys>::link_appended(alloc::Redo&, NodeOf, Side, Offset, Word);
 template bool PbTree<U64Keys>::reserve_node(Reserved&, unsigned, Seen&) const;
 template bool PbTree<BytesKeys>::reserve_node(Reserved&, unsigned, Seen&) const;
-template Outcome PbTree<U64Keys>::split(Offset, std::uint64_t);
-template Outcome PbTree<BytesKeys>::split(Offset, std::uint64_t);
+template Outcome PbTree<U64Keys>::split(Seen, unsigned);
+template Outcome PbTree<BytesKeys>::split(Seen, unsigned);
 template Outcome PbTree<U64Keys>::finish_split(Offset);
 template Outcome PbTree<BytesKeys>::finish_split(Offset);
 template Outcome PbTree<U64Keys>::append(const Found&, Side, Key, std::uint64_t, Reserved&, bool&);

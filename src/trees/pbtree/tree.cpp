@@ -251,7 +251,7 @@ class PbTree<Keys>::Search {
         static_cast<unsigned>(i == 0) | h.right;
     return lone != 0 ? &h.entries()[i].value : nullptr;
   }
-  // Each time a level down: no damage makes it endless.
+  // A level down, or a writer changed the node: no damage makes it endless.
   Progress descend(const Halving& h, Offset child) {
     // A split may have rewritten the node meanwhile, free entries and all.
     if (((pmem::load(&h.header->meta) ^ meta_) & kStable) != 0) return Progress::on;

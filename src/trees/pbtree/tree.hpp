@@ -233,8 +233,8 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] bool fill_fresh(alloc::Redo& record, Offset fresh, Content content,
                                 std::span<const Entry> entries, unsigned pivot_at);
   [[nodiscard]] Outcome commit(const alloc::Redo& record, std::initializer_list<Reserved*> blocks);
-  Outcome split(Offset offset, std::uint64_t version);
-  Outcome split_off(Offset offset, std::uint64_t version, Owned& separator, bool& linked);
+  Outcome split(Seen node, unsigned level);
+  Outcome split_off(Seen seen, unsigned level, Owned& separator, bool& linked);
   [[nodiscard]] bool reserve_node(Reserved& block, unsigned level, Seen& fresh) const;
   Outcome finish_split(Offset offset);
   Outcome finish_halves(NodeOf node, NodeOf right);

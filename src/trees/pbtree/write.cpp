@@ -227,22 +227,20 @@ Outcome PbTree<Keys>::put(Key key, std::uint64_t value, Write what, Batch batch)
     const bool pending = unfinished(node);
     const bool split_first = !place.found && !place.pivot && node.ends().full();
     if (refused != Outcome::done || pending || split_first || probe.bad) {
+      const bool last = node.right() == 0 && !place.above;
+      const bool first = node.left() == 0 && !place.below;
       if (!lock.unchanged(found.version) || gate_moved(gate, batch)) continue;
       if (probe.bad) return Outcome::corrupt;
       if (refused != Outcome::done) return refused;
       Outcome outcome = Outcome::done;
       if (pending) {
         outcome = finish_split(found.node);
+      } else if (last || first) {
+        bool appended = false;
+        outcome = append(found, last ? Side::right : Side::left, key, value, record, appended);
+        if (appended) return outcome;
       } else {
-        const bool last = node.right() == 0 && !place.above;
-        const bool first = node.left() == 0 && !place.below;
-        if (last || first) {
-          bool appended = false;
-          outcome = append(found, last ? Side::right : Side::left, key, value, record, appended);
-          if (appended) return outcome;
-        } else {
-          outcome = split(found.node, found.version);
-        }
+        outcome = split(found, 0);
       }
       if (outcome != Outcome::done) return outcome;
       continue;

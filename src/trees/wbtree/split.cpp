@@ -17,11 +17,19 @@ Outcome WbTree<Keys>::make_room(const Probe& probe) {
     unsigned level = path.depth;
     const Node last = leaf(path.steps[level].node);
     if (!last.full(last.control())) return Outcome::done;  // somebody else made room
-    while (level > 0) {
+    // Allocating may store and fence, before the locks: what was read is made sure of first.
+    const auto is_sure = [this](const Step& step) {
+      return lock_of(step.node).unchanged(step.version);
+    };
+    bool sure = is_sure(path.steps[level]);
+    while (level > 0 && sure) {
       const Node parent = inner(path.steps[level - 1].node);
-      if (!parent.full(parent.control())) break;
+      const bool full = parent.full(parent.control());
+      sure = is_sure(path.steps[level - 1]);
+      if (!full) break;
       --level;
     }
+    if (!sure) continue;
     Outcome outcome = Outcome::done;
     if (split(path, level, probe, outcome) == Walk::retry) continue;
     if (outcome != Outcome::done || level == path.depth) return outcome;
