@@ -70,7 +70,8 @@ void declare_options(CLI::App& app, Arguments& arguments) {
          "--workload", arguments.workload,
          "Comma-separated phases, run in this order on the same index; load comes first. "
          "A mix: mix:find=80:update=20 (percent; find, update, insert, scan, remove, upsert, "
-         "modify: read and update). With --store also batch-load, batch-insert and batch-upsert: "
+         "modify: read and update). find-many: find, --batch at once. With --store also "
+         "batch-load, batch-insert and batch-upsert: "
          "--batch at once. Of papers: ycsb-a to ycsb-f; bz-read-only, "
          "bz-read-mostly, bz-read-heavy, bz-balanced; pb-mix; u1, u2, l1, z1 or z2 with "
          "-read-heavy, -write-heavy or -write-only; lodge-insert, lodge-search, "
@@ -100,7 +101,8 @@ void declare_options(CLI::App& app, Arguments& arguments) {
   app.add_option(
       "--batch", arguments.batch,
       "Look-ups that are asked for at once (find_many); rivals take them one by one. In a mix "
-      "they wait until there are so many; workloads of keys that may be absent (u1 ... t3, trace) "
+      "they wait until there are so many; beside find-many, find asks one by one; workloads of "
+      "keys that may be absent (u1 ... t3, trace) "
       "ask "
       "one by one. With --store: writes of a batch, or of a transaction. Latency is that of a "
       "batch, "

@@ -172,6 +172,13 @@ std::optional<Phase> parse_batched(std::string_view name, bool store) {
 }
 
 Phase parse_phase(const std::string& name, bool store) {
+  if (name == "find-many") {
+    if (store) refuse("--workload: find-many is for indexes; leave --store out");
+    Phase phase(Phase::Kind::find);
+    phase.text = name;
+    phase.batched = true;
+    return phase;
+  }
   if (auto batched = parse_batched(name, store)) return *std::move(batched);
   if (name.substr(0, name.find(':')) == "mix") return parse_mix(name);
   if (const NamedWorkload* named = find_workload(name)) return named->phase;
@@ -180,7 +187,7 @@ Phase parse_phase(const std::string& name, bool store) {
     std::vector<std::string_view> names(Phase::kNames.begin(), Phase::kNames.end());
     for (const NamedWorkload& workload : named_workloads()) names.push_back(workload.phase.text);
     refuse(fmt::format(
-        "unknown workload '{}'; there are: {}, trace, mixes such as "
+        "unknown workload '{}'; there are: {}, find-many, trace, mixes such as "
         "mix:find=80:update=20, and with --store batch-load, batch-insert, batch-upsert",
         name, fmt::join(names, ", ")));
   }

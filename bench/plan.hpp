@@ -1,6 +1,7 @@
 // What to measure: the command line, checked and turned into values.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -54,7 +55,8 @@ struct Phase {
   bool varied_scans = false;                      // 1 to --scan-length entries, each equally likely
   bool whole_space = false;  // keys that may be there or not: the live records and as many others
 
-  // Of stores, and of one kind: --batch writes are one batch, or one transaction.
+  // Of one kind: --batch operations are one call. Of stores writes, which are one batch, or one
+  // transaction; of indexes find-many.
   bool batched = false;
 
   // Its requests, in their order; null but for the workload `trace`.
@@ -205,10 +207,15 @@ inline constexpr std::string_view kStoreWorkload =
     "load,find,mix:find=50:upsert=50,scan,upsert,batch-upsert,batch-insert";
 inline constexpr std::size_t kStoreBatch = 1000;
 
-// Operations that are one call.
+// Look-ups of find-many, unless --batch says otherwise.
+inline constexpr std::size_t kManyLookUps = 1000;
+
+// Operations that are one call. Beside find-many, find is one by one.
 inline std::size_t batch_of(const Plan& plan, const Phase& phase) {
-  const bool at_once = plan.store ? phase.batched : phase.kind == Phase::Kind::find;
-  return at_once ? plan.batch : 1;
+  if (plan.store) return phase.batched ? plan.batch : 1;
+  if (phase.kind != Phase::Kind::find) return 1;
+  if (phase.batched) return plan.batch == 1 ? kManyLookUps : plan.batch;
+  return std::ranges::any_of(plan.phases, &Phase::batched) ? 1 : plan.batch;
 }
 // Of a mix. Where keys may be there or not, each answer is of its own time.
 inline std::size_t look_ups_of(const Plan& plan, const Phase& phase) {

@@ -181,7 +181,9 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   json["distribution"] = distribution_of(plan, row.phase).text;
   json["keys"] = plan.keys_text;
   json["scan_length"] = plan.scan_length;
-  json["batch"] = plan.batch;
+  // Of stores, how it is for their batched phases.
+  json["batch"] =
+      plan.store ? plan.batch : std::max(batch_of(plan, row.phase), look_ups_of(plan, row.phase));
   json["pages"] = plan.pages;
   json["room"] = plan.room;
   json["store"] = plan.store;

@@ -338,7 +338,7 @@ class Salvage {
   std::unordered_set<std::uint64_t> unclear_;
 };
 
-// Another store than those that repair is for, or none.
+// Another store than those that repair is for, or none; or there is no memory to look at it.
 bool hopeless(Code code) {
   switch (code) {
     case Code::locked:
@@ -348,6 +348,7 @@ bool hopeless(Code code) {
     case Code::newer_version:
     case Code::other_endianness:
     case Code::empty_file:
+    case Code::out_of_space:
       return true;
     default:
       return false;
@@ -399,8 +400,7 @@ class Repair {
   [[nodiscard]] std::unexpected<Error> no_tables() const {
     std::string what = path_.string() + " has no table, and no value of one that is named";
     if (!report_.problems.empty()) what += ": " + report_.problems.front();
-    const bool unread = cause_ == Code::io || cause_ == Code::out_of_space;
-    return std::unexpected(Error{unread ? cause_ : Code::not_found, std::move(what)});
+    return std::unexpected(Error{cause_ == Code::io ? cause_ : Code::not_found, std::move(what)});
   }
   void add_problems(const Result<CheckReport>& is) {
     if (!is) return report_.problems.push_back(is.error().message);

@@ -107,6 +107,13 @@ template <std::size_t most, class Keys, class Item>
   return sound;
 }
 
+// Of one leaf of a scan.
+enum class Taken : std::uint8_t {
+  on,        // there may be more
+  complete,  // all that was asked for
+  damaged    // keys do not rise: what lies behind one that is too large would be missed
+};
+
 // An upward scan between two leaves.
 template <class Keys>
 class Ascent {
@@ -119,22 +126,30 @@ class Ascent {
 
   // Everything below it was copied out.
   [[nodiscard]] Key bound() const { return bound_; }
-  // Copies out what lies behind the bound, and moves it. True: the scan is complete.
+  // Copies out what lies behind the bound, and moves it. `found`: the leaf is the bound's own,
+  // found from the root; others have no keys at or before it.
   template <class Item>
-  [[nodiscard]] bool take(std::span<const Item> sorted) {
-    for (const Item& item : sorted) {
-      const Key key = keys_.key_of(item.key);
-      // Only the first leaf, or a damaged one, has keys at or before the bound.
-      if (key < bound() || (key == bound() && !inclusive_)) continue;
-      if (to_ && *to_ < key) return true;
-      out_.push_back({Keys::own(key), item.value});
-      if (out_.size() == limit_) return true;
+  [[nodiscard]] Taken take(std::span<const Item> sorted, bool found) {
+    std::size_t i = 0;
+    for (; i < sorted.size(); ++i) {
+      const Key key = keys_.key_of(sorted[i].key);
+      if (bound() < key || (inclusive_ && key == bound())) break;
+    }
+    if (i != 0 && !found) return Taken::damaged;
+    std::optional<Key> last;
+    for (; i < sorted.size(); ++i) {
+      const Key key = keys_.key_of(sorted[i].key);
+      if (last && !(*last < key)) return Taken::damaged;
+      if (to_ && *to_ < key) return Taken::complete;
+      out_.push_back({Keys::own(key), sorted[i].value});
+      if (out_.size() == limit_) return Taken::complete;
+      last = key;
     }
     if (!out_.empty()) {
       bound_ = out_.back().key;
       inclusive_ = false;
     }
-    return false;
+    return Taken::on;
   }
 
  private:

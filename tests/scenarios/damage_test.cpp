@@ -645,6 +645,50 @@ TEST_P(ImageDamage, NoRoundOrSplitGoesAstray) {
 
 EVERLEAF_EVERY_TREE_THAT(ImageDamage, is_buffered_case);
 
+// --- Keys
+
+class KeyDamage : public EveryTree {};
+
+// A key that became another one: a scan names the damage, or misses no other key for it.
+TEST_P(KeyDamage, NoScanEndsEarly) {
+  const auto& [spec, keys] = GetParam();
+  constexpr std::uint64_t kCount = 1500;
+  const auto number = [](std::uint64_t i) { return 0x1234'5600'0000'0000 + i * 3; };
+  const Scratch scratch;
+  {
+    Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+    auto index = pool.index<std::uint64_t>("index", spec).value();
+    for (std::uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(index.insert(number(i), i), Outcome::done);
+    ASSERT_EQ(pool.sync(), Outcome::done);
+  }
+  const auto good = read_bytes(scratch / "pool");
+  File file;
+  Random random(5);
+  unsigned damaged = 0;
+  for (std::size_t at = pmem::kHeapAt; at + sizeof(pmem::Word) <= good.size(); at += 8) {
+    const pmem::Word word = word_at(good, at);
+    if (word - number(0) > 3 * kCount || !random.one_in(20)) continue;
+    auto bytes = good;
+    put_word(bytes, at, word ^ std::uint64_t{1} << (8 + random.below(56)));
+    Result<Pool> pool = file.open(bytes);
+    if (!pool) continue;
+    const auto index = pool->index<std::uint64_t>("index", "");
+    if (!index) continue;
+    std::vector<Entry<std::uint64_t>> out;
+    if (index->scan(0, 2 * kCount, out) == Outcome::corrupt) {
+      ++damaged;
+    } else {
+      EXPECT_GE(out.size() + 1, kCount) << spec << " word " << at << " " << (word - number(0)) / 3;
+    }
+  }
+  EXPECT_GT(damaged, 0U);
+}
+
+bool has_u64_keys(const Case& c) {
+  return c.keys == KeyType::u64;
+}
+EVERLEAF_EVERY_TREE_THAT(KeyDamage, has_u64_keys);
+
 // --- Tables of extents
 
 class Extents : public EveryTree {};

@@ -56,9 +56,11 @@ Outcome BdTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
   }
   Ascent<Keys> ascent(keys_, from, to, limit, out);
   std::uint64_t left = c_.medium.size() / options_.shape.bytes;  // a damaged list may be a circle
-  while (true) {
+  for (bool found = true;; found = false) {
     if (!batch.sound) return Outcome::corrupt;
-    if (ascent.take(batch.all())) return Outcome::done;
+    const Taken taken = ascent.take(batch.all(), found);
+    if (taken == Taken::damaged) return Outcome::corrupt;
+    if (taken == Taken::complete) return Outcome::done;
     if (batch.next == 0) return Outcome::done;
     if (!possible(batch.next) || left-- == 0) return Outcome::corrupt;
     at = batch.next;

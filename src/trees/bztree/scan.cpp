@@ -1,4 +1,6 @@
 // Scans in both directions, leaf by leaf (paper, 4.2.6).
+#include <utility>
+
 #include "trees/bztree/tree.hpp"
 
 namespace everleaf::tree::bztree {
@@ -6,6 +8,8 @@ namespace {
 
 // Entries: a scan that wants no more hardly needs the next leaf.
 constexpr std::size_t kFew = 16;
+// Separators that merges took away from a scan that copied out nothing meanwhile.
+constexpr unsigned kMostLost = 1000;
 
 }  // namespace
 
@@ -34,6 +38,8 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
   if (limit == 0) return Outcome::done;
   Ascent<Keys> ascent(keys_, from, to, limit, out);
   Owned next = Keys::own(from);
+  bool is_separator = false;  // next
+  unsigned lost = 0;
   Items items;
   while (true) {
     // One pin per leaf: memory comes back while a long scan goes on.
@@ -43,11 +49,29 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
     if (!descend(Keys::probe(next), Aim::at, path)) return Outcome::corrupt;
     if (limit - out.size() > kFew) expect_neighbour(path, true);
     if (!snapshot(leaf(path.leaf), items)) return Outcome::corrupt;
-    if (ascent.take(std::span<const Item<Key>>(items))) return Outcome::done;
+    const std::optional<Owned> low = bound(path, false);
     std::optional<Owned> high = bound(path, true);
+    // A leaf has no keys but those between its separators.
+    if (!items.empty() &&
+        ((low && items.front().key < Key(*low)) || (high && !(items.back().key < Key(*high))))) {
+      return Outcome::corrupt;
+    }
+    // A merge took the separator away: on from where the scan is. Or it is another one, by damage,
+    // and leaves are passed over.
+    if (std::exchange(is_separator, false) && !(low && Key(*low) == Key(next))) {
+      if (++lost == kMostLost) return Outcome::corrupt;
+      next = Keys::own(ascent.bound());
+      continue;
+    }
+    const std::size_t before = out.size();
+    const Taken taken = ascent.take(std::span<const Item<Key>>(items), true);
+    if (taken == Taken::damaged) return Outcome::corrupt;
+    if (taken == Taken::complete) return Outcome::done;
+    if (out.size() != before) lost = 0;
     if (!high || (to && *to < Key(*high))) return Outcome::done;
     if (!(Key(next) < Key(*high))) return Outcome::corrupt;  // would not end
     next = std::move(*high);
+    is_separator = true;
   }
 }
 

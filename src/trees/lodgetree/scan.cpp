@@ -54,6 +54,7 @@ Outcome LodgeTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit
     const Probe probe = Keys::probe(ascent.bound());
     if (!locate(probe, place)) continue;
     unsigned i = place.node->rank(probe, Aim::at);
+    bool found = true;
     // From here on leaf by leaf, as long as nobody changes the node; and on to the next one.
     while (true) {
       const Node& node = *place.node;
@@ -62,7 +63,10 @@ Outcome LodgeTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit
         Node* const right = node.right.load(std::memory_order_acquire);
         if (!node.latch.unchanged(place.version)) break;
         if (right == nullptr) return Outcome::done;
-        place = {right, right->latch.begin()};
+        const std::uint64_t version = right->latch.begin();
+        // What moved to the right one meanwhile may have been copied out.
+        if (!node.latch.unchanged(place.version)) break;
+        place = {right, version};
         if (right->dead.load(std::memory_order_acquire)) break;
         i = 0;
         continue;
@@ -74,7 +78,10 @@ Outcome LodgeTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit
       if (!node.latch.unchanged(place.version)) break;
       if (next != nullptr) leaf(next).prefetch();
       if (!batch.sort(keys_)) return Outcome::corrupt;
-      if (ascent.take(batch.all())) return Outcome::done;
+      const Taken taken = ascent.take(batch.all(), found);
+      if (taken == Taken::damaged) return Outcome::corrupt;
+      if (taken == Taken::complete) return Outcome::done;
+      found = false;
       ++i;
     }
   }

@@ -76,13 +76,15 @@ Outcome PbTree<Keys>::scan_once(Key from, std::optional<Key> to, std::size_t lim
     Found found;
     if (descend(Keys::probe(ascent.bound()), 0, found) != Walk::there) return Outcome::corrupt;
     std::uint64_t barren = 0;
-    for (bool coupled = true; coupled;) {
+    for (bool coupled = true, first = true; coupled; first = false) {
       Sorted sorted;
       Offset next = 0;
       if (!read_leaf(found.node, found.version, sorted, next)) break;
       if (!readable(sorted)) return Outcome::corrupt;
       const std::size_t before = out.size();
-      if (ascent.take(sorted.all())) return Outcome::done;
+      const Taken taken = ascent.take(sorted.all(), first);
+      if (taken == Taken::damaged) return Outcome::corrupt;
+      if (taken == Taken::complete) return Outcome::done;
       if (next == 0) return Outcome::done;
       // Leaves may be empty, but keys rise: a circle adds nothing, again and again.
       barren = out.size() == before ? barren + 1 : 0;

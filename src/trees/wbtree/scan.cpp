@@ -72,12 +72,14 @@ Outcome WbTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
       continue;
     }
     unsigned barren = 0;
-    for (bool coupled = true; coupled;) {
+    for (bool coupled = true, first = true; coupled; first = false) {
       Batch batch;
       if (read_leaf(place.node, place.version, batch) == Walk::retry) break;
       if (!sort_batch(batch)) return Outcome::corrupt;
       const std::size_t before = out.size();
-      if (ascent.take(batch.all())) return Outcome::done;
+      const Taken taken = ascent.take(batch.all(), first);
+      if (taken == Taken::damaged) return Outcome::corrupt;
+      if (taken == Taken::complete) return Outcome::done;
       if (batch.next == 0) return Outcome::done;
       // I3: leaves are not empty, so at most the first one adds nothing; more is a circle.
       barren = out.size() == before ? barren + 1 : 0;
