@@ -24,7 +24,7 @@ def parse(arguments):
         description="Runs claims of the papers and says whether they hold on this machine.",
         epilog="Exit codes: 0 done, whatever the verdicts; 2 bad usage; 3 a program failed, a file\n"
                "cannot be read or written. Results are added to FILE: claims that did not run this\n"
-               "time stay. Reference: bench/paper/README.md")
+               "time, or whose programs failed, stay. Reference: bench/paper/README.md")
     parser.add_argument("id", nargs="*", help="claims such as bz:fig6; --list shows them")
     parser.add_argument("--all", action="store_true", help="every claim")
     parser.add_argument("--list", action="store_true", help="the claims, and which of them can run")
@@ -196,7 +196,8 @@ def main():
             say_lost(claim, options)
             raise
         any_failed = any_failed or failed
-        results[claim.id] = result
+        if not failed or claim.id not in results:  # a program that failed says nothing new of it
+            results[claim.id] = result
         show(result)
         if options.json:
             write_results(options.json, results, claims)

@@ -283,6 +283,14 @@ class Program(unittest.TestCase):
         self.assertEqual([(result["id"], result["verdict"]) for result in results],
                          [("bz:fig4", judge.OPEN), ("lo:fig16", judge.CANNOT if host.numa_nodes() == 1 else judge.OPEN)])
 
+    def test_a_failure_takes_no_verdict_away(self):
+        slots = ("lo:slots", "--scale", "0.0001", "--repeat", "1", "--json", self.json)
+        self.assertEqual(self.run_paper(*slots).returncode, 0)
+        before = self.json.read_text()
+        self.assertIn('"verdict": ', before)
+        self.assertEqual(self.run_paper(*slots, "--dir", self.place / "absent").returncode, 3)
+        self.assertEqual(self.json.read_text(), before)
+
     def test_list(self):
         done = self.run_paper("--list")
         self.assertEqual(done.returncode, 0)
