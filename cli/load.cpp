@@ -116,10 +116,12 @@ class Loader {
     std::optional<Progress> progress;
     Record record;
     std::uint64_t lines = 0;
+    std::uint64_t last = 0;
     constexpr std::uint64_t kSignalsEvery = 64;
     try {
       for (std::uint64_t n = 1; reader.next(record); ++n) {
         if (n % kSignalsEvery == 0) interrupts.check();
+        last = record.line;
         if (record.line <= arguments_.skip) continue;
         if (!progress) progress.emplace(input.size(), input.position());
         put(record);
@@ -130,6 +132,11 @@ class Loader {
       throw;
     }
     flush();
+    if (last < arguments_.skip) {
+      throw Failure(kExitUsage,
+                    fmt::format("there are no {} to pass over, the last one has number {}",
+                                counted(arguments_.skip, "line"), grouped(last)));
+    }
   }
 
  private:

@@ -348,6 +348,10 @@ class Stopping(CliTest):
     def test_skip(self):
         self.ok("load", self.pool, "-", "--skip", 2, input=b"a\t1\nb\t2\nc\t3\nd\t4\n")
         self.assert_holds({b"c": 3, b"d": 4})
+        self.ok("load", self.pool, "-", "--skip", 4, input=b"a\t1\nb\t2\nc\t3\nd\t4\n")
+        self.fails(2, "there are no 5 lines to pass over, the last one has number 4", "load",
+                   self.pool, "-", "--skip", 5, input=b"a\t1\nb\t2\nc\t3\nd\t4\n")
+        self.assert_holds({b"c": 3, b"d": 4})
 
 
 if __name__ == "__main__":
