@@ -442,6 +442,9 @@ class Repair {
     // A spec that cannot be is that of a damaged entry.
     auto to = new_.store().table<K>(report.name, one.whole ? one.info.spec : std::string());
     if (!to && one.whole) to = new_.store().table<K>(report.name, {});
+    if (!to && (to.error().code == Code::out_of_space || to.error().code == Code::io)) {
+      return std::unexpected(to.error());  // says nothing of the damaged store
+    }
     if (!to) {
       report.problems.push_back("no such table can be made: " + to.error().message);
       return {};
