@@ -206,7 +206,8 @@ def space(rows):
         hidden = [name for name in indexes if once[name].get("dram_bytes_per_key") is None]
         note = f"DRAM not measured: {', '.join(hidden)}." if hidden else ""
         made.append(card(title, charts.stacked(indexes, parts, "bytes a key", "space, " + title), note))
-    return cards("Space", "Bytes for each record, file and DRAM. Shorter is better.", made)
+    return cards("Space", "Bytes for each record: in the file (of Everleaf's trees what is allocated in it, of others "
+                 "all of it) and in DRAM. Shorter is better.", made)
 
 
 # As PLAN, of recoveries and of the model.
@@ -309,15 +310,16 @@ def claims(results):
 
 
 def everything(rows):
-    head = ("phase", "threads", "index", "Mops", "least", "most", "p50 ns", "p99 ns", "p99.9 ns", "flushes",
-            "fences", "survives")
+    head = ("phase", "threads", "index", "of", "Mops", "least", "most", "p50 ns", "p99 ns", "p99.9 ns", "flushes",
+            "fences", "domain", "survives")
     lines = []
+    names = varying(rows)
     for row in rows:
-        cells = [row["phase"], row["threads"], row["index"],
+        cells = [row["phase"], row["threads"], row["index"], ", ".join(say_plan(row, names)) or "-",
                  *(charts.short(row[name]) for name in ("mops", "mops_min", "mops_max")), row["p50_ns"],
                  row["p99_ns"], row["p999_ns"],
                  *("-" if row[name] is None else f"{row[name]:.2f}"
-                   for name in ("flushes_per_op", "fences_per_op")), row["survives"]]
+                   for name in ("flushes_per_op", "fences_per_op")), row.get("domain", "-"), row["survives"]]
         lines.append("<tr>" + "".join(f"<td>{say(str(cell))}</td>" for cell in cells) + "</tr>")
     if not lines:
         return ""

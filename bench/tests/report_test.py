@@ -122,6 +122,9 @@ class Report(unittest.TestCase):
         text = charts(pages="huge")  # two charts of each kind
         self.assertEqual(text.count("<svg "), 2 * (2 + 1))
         self.assertIn("<h3>find, 1 thread, 2 MiB pages</h3>", text)
+        every = text[text.index("<h2>All rows</h2>"):]
+        for pages in ("4 KiB pages", "2 MiB pages"):  # which row is of which
+            self.assertEqual(every.count(f"<td>{pages}</td>"), len(content["rows"]))
         self.assertIn("wbtree: ", text)
         text = charts(pages="small", batch=16)
         self.assertIn("<h3>find, 1 thread, 16 at once</h3>", text)
