@@ -56,7 +56,7 @@ enum class Code : std::uint8_t {
   exists,             // asked to create, and it is there
   not_found,          // no such file or index
   permission,         // the system refuses access
-  out_of_space,       // the disk, the cap or the directory is full; no memory, or no thread
+  out_of_space,       // the disk, the cap or the directory is full
   io,                 // any other failure of the system
   domain_too_strong,  // the device does not give the persistence that was asked for
   read_only,          // a write on a pool that was opened read-only

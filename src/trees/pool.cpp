@@ -175,8 +175,7 @@ Result<void> PoolState::need_epochs(const tree::Registration& row) {
 
 Result<void> PoolState::start_clock() {
   if (file_->read_only() || epochs_->start(epoch_length_)) return {};
-  return std::unexpected(
-      Error{Code::out_of_space, "the system gives no thread for the clock of epochs"});
+  return std::unexpected(Error{Code::io, "the system gives no thread for the clock of epochs"});
 }
 
 // Leaves age while the clock runs, and only a tree that is open makes them young again (D10 of

@@ -111,6 +111,7 @@ template <std::size_t most, class Keys, class Item>
 enum class Taken : std::uint8_t {
   on,        // there may be more
   complete,  // all that was asked for
+  behind,    // it has keys at or below the bound, and nothing was taken of it
   damaged    // keys do not rise: what lies behind one that is too large would be missed
 };
 
@@ -127,7 +128,7 @@ class Ascent {
   // Everything below it was copied out.
   [[nodiscard]] Key bound() const { return bound_; }
   // Copies out what lies behind the bound, and moves it. `found`: the leaf is the bound's own,
-  // found from the root; others have no keys at or before it.
+  // found from the root; others have no keys at or before it, unless their range grew meanwhile.
   template <class Item>
   [[nodiscard]] Taken take(std::span<const Item> sorted, bool found) {
     std::size_t i = 0;
@@ -135,7 +136,7 @@ class Ascent {
       const Key key = keys_.key_of(sorted[i].key);
       if (bound() < key || (inclusive_ && key == bound())) break;
     }
-    if (i != 0 && !found) return Taken::damaged;
+    if (i != 0 && !found) return Taken::behind;
     std::optional<Key> last;
     for (; i < sorted.size(); ++i) {
       const Key key = keys_.key_of(sorted[i].key);

@@ -328,6 +328,44 @@ TEST_P(Threads, LookUpsBesideWriters) {
   });
 }
 
+// Leaves before those that a scan reads next are emptied and filled again: ranges pass to
+// neighbours, on either side.
+TEST_P(Threads, ScansBesideLeavesThatEmpty) {
+  with_pools([]<class K>(const std::string& spec, const PoolOptions& options) {
+    constexpr std::uint64_t kComes = 120;
+    constexpr std::uint64_t kStays = 400;
+    Pool pool = Pool::anonymous(options).value();
+    auto index = pool.index<K>("index", spec).value();
+    Map<K> stable;
+    for (std::uint64_t n = 0; n < kComes + kStays; ++n) {
+      ASSERT_EQ(index.insert(Keys<K>::nth(n), n), Outcome::done);
+      if (n >= kComes) stable.emplace(Keys<K>::nth(n), n);
+    }
+    std::atomic<bool> over{false};
+    std::thread writer([&, writing = index]() mutable {
+      const std::uint64_t rounds = scaled(60);
+      for (std::uint64_t round = 0; round < rounds; ++round) {
+        for (std::uint64_t n = 0; n < kComes; ++n) (void)writing.remove(Keys<K>::nth(n));
+        for (std::uint64_t n = 0; n < kComes; n += 1 + round % 7) {
+          (void)writing.insert(Keys<K>::nth(n), n);
+        }
+      }
+      over.store(true);
+    });
+    std::vector<Entry<K>> seen;
+    while (!over.load()) {
+      EXPECT_EQ(index.scan(K{}, ~std::size_t{0}, seen), Outcome::done);
+      for (std::size_t i = 1; i < seen.size(); ++i) EXPECT_LT(seen[i - 1].key, seen[i].key);
+      EXPECT_GE(seen.size(), stable.size());
+      if (::testing::Test::HasFailure()) break;
+    }
+    writer.join();
+    for (std::uint64_t n = 0; n < kComes; ++n) (void)index.remove(Keys<K>::nth(n));
+    EXPECT_EQ(difference<K>(index, stable), "");
+    EXPECT_EQ(unsound(pool), "");
+  });
+}
+
 // --- Batches -------------------------------------------------------------------------------------
 
 // Batch number n: entries far apart, with those of other batches between them.

@@ -10,6 +10,7 @@ struct BdTree<Keys>::Batch {
   std::size_t count = 0;
   bool retired = false;
   Offset next = 0;  // or the replacement
+  std::uint64_t version = 0;
   bool sound = true;
 
   [[nodiscard]] std::span<const Slot> all() const { return {entries.data(), count}; }
@@ -21,7 +22,7 @@ bool BdTree<Keys>::read_leaf(Offset at, Batch& batch) const {
   const Leaf here = leaf(at);
   here.prefetch();
   const base::VersionLock& lock = lock_of(at);
-  const std::uint64_t version = lock.begin();
+  const std::uint64_t version = batch.version = lock.begin();
   batch.count = 0;
   batch.retired = here.retired();
   const Word links = here.links();
@@ -44,27 +45,38 @@ Outcome BdTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
   if (limit == 0) return Outcome::done;
   const alloc::Grace::Pin pin(grace_);
   if (!pin.ok()) return Outcome::too_many_threads;
-  const Probe probe = Keys::probe(from);
-  Batch batch;
-  Offset at = 0;
-  while (true) {
-    typename Nodes::Place place;
-    if (!nodes_.locate(probe, place)) continue;
-    at = place.leaf;
-    // The leaf is the right one as of the parent's version; from there on, the list leads.
-    if (read_leaf(at, batch) && place.lock->unchanged(place.version)) break;
-  }
   Ascent<Keys> ascent(keys_, from, to, limit, out);
   std::uint64_t left = c_.medium.size() / options_.shape.bytes;  // a damaged list may be a circle
-  for (bool found = true;; found = false) {
-    if (!batch.sound) return Outcome::corrupt;
-    const Taken taken = ascent.take(batch.all(), found);
-    if (taken == Taken::damaged) return Outcome::corrupt;
-    if (taken == Taken::complete) return Outcome::done;
-    if (batch.next == 0) return Outcome::done;
-    if (!possible(batch.next) || left-- == 0) return Outcome::corrupt;
-    at = batch.next;
-    while (!read_leaf(at, batch)) {
+  Batch batch;
+  while (true) {
+    typename Nodes::Place place;
+    if (!nodes_.locate(Keys::probe(ascent.bound()), place)) continue;
+    Offset at = place.leaf;
+    // The leaf is the right one as of the parent's version; from there on, the list leads.
+    if (!read_leaf(at, batch) || !place.lock->unchanged(place.version)) continue;
+    Offset live = 0;  // the last leaf that was read and not retired
+    std::uint64_t version = 0;
+    for (bool found = true;; found = false) {
+      if (!batch.sound) return Outcome::corrupt;
+      const Taken taken = ascent.take(batch.all(), found);
+      if (taken == Taken::complete) return Outcome::done;
+      if (taken == Taken::damaged) return Outcome::corrupt;
+      if (taken == Taken::behind) {
+        // The range of an emptied leaf may have passed to the one behind it (D6), and with it keys
+        // that were inserted since; not over one that is as it was read.
+        if (live != 0 && lock_of(live).unchanged(version)) return Outcome::corrupt;
+        if (left-- == 0) return Outcome::corrupt;
+        break;
+      }
+      if (!batch.retired) {
+        live = at;
+        version = batch.version;
+      }
+      if (batch.next == 0) return Outcome::done;
+      if (!possible(batch.next) || left-- == 0) return Outcome::corrupt;
+      at = batch.next;
+      while (!read_leaf(at, batch)) {
+      }
     }
   }
 }

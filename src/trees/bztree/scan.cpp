@@ -65,8 +65,8 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
     }
     const std::size_t before = out.size();
     const Taken taken = ascent.take(std::span<const Item<Key>>(items), true);
-    if (taken == Taken::damaged) return Outcome::corrupt;
     if (taken == Taken::complete) return Outcome::done;
+    if (taken != Taken::on) return Outcome::corrupt;
     if (out.size() != before) lost = 0;
     if (!high || (to && *to < Key(*high))) return Outcome::done;
     if (!(Key(next) < Key(*high))) return Outcome::corrupt;  // would not end

@@ -79,8 +79,8 @@ Outcome LodgeTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit
       if (next != nullptr) leaf(next).prefetch();
       if (!batch.sort(keys_)) return Outcome::corrupt;
       const Taken taken = ascent.take(batch.all(), found);
-      if (taken == Taken::damaged) return Outcome::corrupt;
       if (taken == Taken::complete) return Outcome::done;
+      if (taken != Taken::on) return Outcome::corrupt;
       found = false;
       ++i;
     }

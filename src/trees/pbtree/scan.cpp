@@ -83,8 +83,8 @@ Outcome PbTree<Keys>::scan_once(Key from, std::optional<Key> to, std::size_t lim
       if (!readable(sorted)) return Outcome::corrupt;
       const std::size_t before = out.size();
       const Taken taken = ascent.take(sorted.all(), first);
-      if (taken == Taken::damaged) return Outcome::corrupt;
       if (taken == Taken::complete) return Outcome::done;
+      if (taken != Taken::on) return Outcome::corrupt;
       if (next == 0) return Outcome::done;
       // Leaves may be empty, but keys rise: a circle adds nothing, again and again.
       barren = out.size() == before ? barren + 1 : 0;

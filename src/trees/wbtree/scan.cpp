@@ -78,8 +78,8 @@ Outcome WbTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
       if (!sort_batch(batch)) return Outcome::corrupt;
       const std::size_t before = out.size();
       const Taken taken = ascent.take(batch.all(), first);
-      if (taken == Taken::damaged) return Outcome::corrupt;
       if (taken == Taken::complete) return Outcome::done;
+      if (taken != Taken::on) return Outcome::corrupt;
       if (batch.next == 0) return Outcome::done;
       // I3: leaves are not empty, so at most the first one adds nothing; more is a circle.
       barren = out.size() == before ? barren + 1 : 0;
