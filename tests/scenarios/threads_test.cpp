@@ -343,22 +343,21 @@ TEST_P(Threads, ScansBesideLeavesThatEmpty) {
     }
     std::atomic<bool> over{false};
     std::thread writer([&, writing = index]() mutable {
-      const std::uint64_t rounds = scaled(60);
-      for (std::uint64_t round = 0; round < rounds; ++round) {
+      for (std::uint64_t round = 0; !over.load(); ++round) {
         for (std::uint64_t n = 0; n < kComes; ++n) (void)writing.remove(Keys<K>::nth(n));
         for (std::uint64_t n = 0; n < kComes; n += 1 + round % 7) {
           (void)writing.insert(Keys<K>::nth(n), n);
         }
       }
-      over.store(true);
     });
     std::vector<Entry<K>> seen;
-    while (!over.load()) {
+    const std::uint64_t scans = scaled(6000);
+    for (std::uint64_t scan = 0; scan < scans && !::testing::Test::HasFailure(); ++scan) {
       EXPECT_EQ(index.scan(K{}, ~std::size_t{0}, seen), Outcome::done);
       for (std::size_t i = 1; i < seen.size(); ++i) EXPECT_LT(seen[i - 1].key, seen[i].key);
       EXPECT_GE(seen.size(), stable.size());
-      if (::testing::Test::HasFailure()) break;
     }
+    over.store(true);
     writer.join();
     for (std::uint64_t n = 0; n < kComes; ++n) (void)index.remove(Keys<K>::nth(n));
     EXPECT_EQ(difference<K>(index, stable), "");
