@@ -351,7 +351,7 @@ TEST_P(Threads, ScansBesideLeavesThatEmpty) {
       }
     });
     std::vector<Entry<K>> seen;
-    const std::uint64_t scans = scaled(6000);
+    const std::uint64_t scans = scaled(3000);
     for (std::uint64_t scan = 0; scan < scans && !::testing::Test::HasFailure(); ++scan) {
       EXPECT_EQ(index.scan(K{}, ~std::size_t{0}, seen), Outcome::done);
       for (std::size_t i = 1; i < seen.size(); ++i) EXPECT_LT(seen[i - 1].key, seen[i].key);
