@@ -102,11 +102,9 @@ void declare_options(CLI::App& app, Arguments& arguments) {
       "--batch", arguments.batch,
       "Look-ups that are asked for at once (find_many); rivals take them one by one. In a mix "
       "they wait until there are so many; beside find-many, find asks one by one; workloads of "
-      "keys that may be absent (u1 ... t3, trace) "
-      "ask "
-      "one by one. With --store: writes of a batch, or of a transaction. Latency is that of a "
-      "batch, "
-      "then (in a mix of the call that asks); default: 1, with --store 1000");
+      "keys that may be absent (u1 ... t3, trace) ask one by one. With --store: writes of a batch, "
+      "or of a transaction. Latency is that of a batch, then (in a mix of the call that asks); "
+      "default: 1, of find-many and with --store 1000");
   app.add_option("--scan-length", arguments.scan_length, "Entries of a scan; of ycsb-e: at most")
       ->capture_default_str();
   app.add_option(

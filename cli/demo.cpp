@@ -80,6 +80,7 @@ class Child {
     std::vector<char*> arguments;
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
+    std::signal(SIGCHLD, SIG_DFL);  // ignored, as some start us, children collect themselves
     const pid_t parent = ::getpid();
     pid_ = ::fork();
     if (pid_ < 0) {
