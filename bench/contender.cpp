@@ -73,6 +73,22 @@ struct File {
   }
 };
 
+// Blocks of a file; 0: it is gone.
+std::uint64_t disk_bytes_of(const std::filesystem::path& file) {
+  constexpr std::uint64_t kBlock = 512;  // of st_blocks, whatever the file system's are
+  struct stat info {};
+  return ::stat(file.c_str(), &info) == 0 ? kBlock * static_cast<std::uint64_t>(info.st_blocks) : 0;
+}
+// Of all files in a directory. They come and go while a rival works in the background.
+std::uint64_t disk_bytes(const std::filesystem::path& dir) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    bytes += disk_bytes_of(entry.path());
+  }
+  return bytes;
+}
+
 // A tree and its pool. Members in this order: the index goes first, then the pool, then the file.
 template <class K>
 class TreeStore {
@@ -88,6 +104,7 @@ class TreeStore {
     const Stats stats = index_.stats();
     measured.pool_bytes = stats.pool_bytes;
     measured.dram_bytes = stats.dram_bytes;
+    measured.file_bytes = file_.path.empty() ? pool_.info().file_bytes : disk_bytes_of(file_.path);
     for (const auto& [name, now] : stats.more) {
       std::uint64_t& before = before_[name];
       measured.figures.push_back({name, now, static_cast<std::int64_t>(now - before)});
@@ -120,22 +137,6 @@ class RivalStore {
   std::int64_t grown_ = 0;
 };
 
-// Blocks of a file; 0: it is gone.
-std::uint64_t disk_bytes_of(const std::filesystem::path& file) {
-  constexpr std::uint64_t kBlock = 512;  // of st_blocks, whatever the file system's are
-  struct stat info {};
-  return ::stat(file.c_str(), &info) == 0 ? kBlock * static_cast<std::uint64_t>(info.st_blocks) : 0;
-}
-// Of all files in a directory. They come and go while a rival works in the background.
-std::uint64_t disk_bytes(const std::filesystem::path& dir) {
-  std::uint64_t bytes = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
-    bytes += disk_bytes_of(entry.path());
-  }
-  return bytes;
-}
-
 // everleaf::Store in its file, or in memory.
 template <class K>
 class TableStore {
@@ -150,8 +151,8 @@ class TableStore {
   void memory_into(Measured& measured) const {
     measured.pool_bytes =
         file_.path.empty() ? map_->store().pool().info().file_bytes : disk_bytes_of(file_.path);
-    const Stats stats = map_->table().stats().tree;
-    measured.dram_bytes = stats.dram_bytes;
+    measured.file_bytes = measured.pool_bytes;
+    measured.dram_bytes = map_->table().stats().tree.dram_bytes;
   }
 
  private:
@@ -169,7 +170,9 @@ class FileStore {
   Map& face() { return *map_; }
   Counters counters() const { return {}; }
   EpochInfo epochs() const { return {}; }
-  void memory_into(Measured& measured) const { measured.pool_bytes = disk_bytes(file_.path); }
+  void memory_into(Measured& measured) const {
+    measured.pool_bytes = measured.file_bytes = disk_bytes(file_.path);
+  }
 
  private:
   File file_;

@@ -53,7 +53,8 @@ struct Measured {
   EpochShare epochs;
   std::int64_t resident = 0;       // growth of the process' resident memory, in bytes
   std::int64_t resident_huge = 0;  // and of its part in huge pages
-  std::uint64_t pool_bytes = 0;    // of the index after the phase
+  std::uint64_t pool_bytes = 0;    // of the index after the phase, allocated
+  std::uint64_t file_bytes = 0;    // of the whole file or files, on the device
   std::uint64_t dram_bytes = 0;
   std::vector<Figure> figures;
   OverTime over_time;

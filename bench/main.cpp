@@ -70,7 +70,8 @@ void declare_options(CLI::App& app, Arguments& arguments) {
          "--workload", arguments.workload,
          "Comma-separated phases, run in this order on the same index; load comes first. "
          "A mix: mix:find=80:update=20 (percent; find, update, insert, scan, remove, upsert, "
-         "modify: read and update). find-many: find, --batch at once. With --store also "
+         "modify: read and update). bulk-load or bulk-load:70 instead of load: one call, nodes so "
+         "full (percent). find-many: find, --batch at once. With --store also "
          "batch-load, batch-insert and batch-upsert: "
          "--batch at once. Of papers: ycsb-a to ycsb-f; bz-read-only, "
          "bz-read-mostly, bz-read-heavy, bz-balanced; pb-mix; u1, u2, l1, z1 or z2 with "
@@ -78,10 +79,13 @@ void declare_options(CLI::App& app, Arguments& arguments) {
          "lodge-skewed-insert, lodge-1-1, lodge-1-2; t1, t2, t3; trace: the requests of --trace")
       ->default_str(std::string(kWorkload));
   app.add_option(
-      "--records", arguments.records,
-      "Records that load inserts; default: half the space of keys of u1 (500000), u2, l1, "
-      "z1 and z2 (5000000), t1 (11000000), t2 (5000000) and t3 (12500000), else 1000000, with "
-      "--store 5000000");
+         "--records", arguments.records,
+         "Records that load inserts (with --recovery also several numbers, comma-separated); "
+         "default: half the space of keys of u1 (500000), u2, l1, "
+         "z1 and z2 (5000000), t1 (11000000), t2 (5000000) and t3 (12500000), else 1000000, with "
+         "--store 5000000")
+      ->delimiter(',')
+      ->type_name("UINT,...");
   app.add_option("--ops", arguments.ops, "Operations of every other phase; default: --records");
   app.add_option("--trace", arguments.trace,
                  "Requests to a key-value cache, CSV; half of their keys are loaded before; --ops: "
@@ -177,7 +181,7 @@ void measure(const Arguments& arguments, int argc, char** argv) {
   check_specs(plan);
   if (!plan.json.empty()) check_writable(plan.json);
   const Interrupt interrupt;
-  const Run described = describe_run(argc, argv);
+  const Run described = describe_run("everleaf-bench", argc, argv);
   if (arguments.recovery) {
     const std::vector<RecoveryRow> rows = measure_recovery(plan);
     fmt::print("{}", recovery_table(plan, rows));

@@ -145,7 +145,7 @@ Phase parse_mix(const std::string& text) {
 Phase make_trace_phase(const Arguments& arguments) {
   if (arguments.trace.empty()) refuse("--workload: trace needs --trace FILE");
   constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
-  const std::uint64_t most = arguments.ops == 0 ? kAll : arguments.ops;
+  const std::uint64_t most = arguments.ops.value_or(kAll);
   const auto trace = std::make_shared<const Trace>(read_trace(arguments.trace, most));
   Phase phase("trace", std::array<unsigned, Phase::kKinds>{});
   for (const Phase::Kind kind : trace->kinds) phase.percent[static_cast<std::size_t>(kind)] = 1;
@@ -171,7 +171,24 @@ std::optional<Phase> parse_batched(std::string_view name, bool store) {
   return std::nullopt;
 }
 
+// "bulk-load", "bulk-load:70".
+std::optional<Phase> parse_bulk_load(std::string_view name, bool store) {
+  constexpr std::string_view kBulk = "bulk-load";
+  constexpr unsigned kLeastFill = 10;
+  if (name.substr(0, name.find(':')) != kBulk) return std::nullopt;
+  if (store) refuse("--workload: bulk-load is for indexes; of stores there is batch-load");
+  Phase phase(Phase::Kind::load);
+  phase.text = name;
+  phase.fill = 100;
+  if (name.size() == kBulk.size()) return phase;
+  phase.fill = parse_whole(name.substr(kBulk.size() + 1), 100).value_or(0);
+  if (phase.fill >= kLeastFill) return phase;
+  refuse(fmt::format("--workload: '{}' does not say how full nodes are to be, {} to 100 percent",
+                     name, kLeastFill));
+}
+
 Phase parse_phase(const std::string& name, bool store) {
+  if (auto bulk = parse_bulk_load(name, store)) return *std::move(bulk);
   if (name == "find-many") {
     if (store) refuse("--workload: find-many is for indexes; leave --store out");
     Phase phase(Phase::Kind::find);
@@ -187,7 +204,7 @@ Phase parse_phase(const std::string& name, bool store) {
     std::vector<std::string_view> names(Phase::kNames.begin(), Phase::kNames.end());
     for (const NamedWorkload& workload : named_workloads()) names.push_back(workload.phase.text);
     refuse(fmt::format(
-        "unknown workload '{}'; there are: {}, find-many, trace, mixes such as "
+        "unknown workload '{}'; there are: {}, bulk-load, find-many, trace, mixes such as "
         "mix:find=80:update=20, and with --store batch-load, batch-insert, batch-upsert",
         name, fmt::join(names, ", ")));
   }
@@ -243,11 +260,14 @@ void check_numbers(const Arguments& arguments) {
   const auto check = [](std::string_view name, std::uint64_t value, std::uint64_t most) {
     if (value < 1 || value > most) refuse(fmt::format("{} must be from 1 to {}", name, most));
   };
-  if (arguments.records) check("--records", *arguments.records, kMost);
-  if (!arguments.trace.empty() && arguments.records) {
+  for (const std::uint64_t records : arguments.records) check("--records", records, kMost);
+  if (arguments.records.size() > 1 && !arguments.recovery) {
+    refuse("--records: several numbers are for --recovery");
+  }
+  if (!arguments.trace.empty() && !arguments.records.empty()) {
     refuse("--records: half of the keys of a trace are loaded; leave it out");
   }
-  if (arguments.ops != 0) check("--ops", arguments.ops, kMost);
+  if (arguments.ops) check("--ops", *arguments.ops, kMost);
   check("--repeat", arguments.repeat, 1000);
   check("--scan-length", arguments.scan_length, 1'000'000);
   if (arguments.batch) {
@@ -325,6 +345,23 @@ void check_entrants(const Plan& plan) {
     }
   }
   refuse("--threads: absl-btree and std-map are not thread-safe, so they run with 1 thread only");
+}
+
+// Options that would be without effect.
+void check_meaning(const Plan& plan, const Arguments& arguments) {
+  const auto is_tree = [](const IndexChoice& choice) { return !choice.rival; };
+  const auto is_buffered = [](const IndexChoice& choice) {
+    const std::string_view name = std::string_view(choice.name).substr(0, choice.name.find(':'));
+    return !choice.rival && std::ranges::any_of(trees(), [&](const TreeInfo& info) {
+      return info.name == name && info.durability == Durability::buffered;
+    });
+  };
+  if (!arguments.epoch.empty() && std::ranges::none_of(plan.indexes, is_buffered)) {
+    refuse("--epoch: no buffered tree is measured");
+  }
+  if (plan.room != 0 && std::ranges::none_of(plan.indexes, is_tree)) {
+    refuse("--room: no tree is measured, and rivals take no room before");
+  }
 }
 
 Distribution parse_hotspot(std::string_view text) {
@@ -421,8 +458,9 @@ Plan make_plan(const Arguments& arguments) {
   const bool has_trace =
       std::ranges::any_of(plan.phases, [](const Phase& phase) { return phase.trace != nullptr; });
   if (!arguments.trace.empty() && !has_trace) refuse("--trace: --workload does not list trace");
-  plan.records = arguments.records ? *arguments.records : default_records(plan);
-  plan.ops = arguments.ops == 0 ? plan.records : arguments.ops;
+  plan.records = arguments.records.empty() ? default_records(plan) : arguments.records.front();
+  plan.sizes = arguments.records.empty() ? std::vector{plan.records} : arguments.records;
+  plan.ops = arguments.ops.value_or(plan.records);
   plan.threads = parse_threads(arguments.threads);
   plan.distribution = parse_distribution(arguments.distribution);
   if (!arguments.domain.empty()) {
@@ -445,10 +483,12 @@ Plan make_plan(const Arguments& arguments) {
   if (plan.store) plan.value_bytes = static_cast<std::size_t>(arguments.values.value_or(100));
   plan.scan_length = static_cast<std::size_t>(arguments.scan_length);
   plan.batch = static_cast<std::size_t>(arguments.batch.value_or(plan.store ? kStoreBatch : 1));
+  plan.many = static_cast<std::size_t>(arguments.batch.value_or(kManyLookUps));
   plan.latency_every = static_cast<unsigned>(arguments.latency_every);
   plan.seed = arguments.seed;
   check_order(plan);
   check_entrants(plan);
+  check_meaning(plan, arguments);
   return plan;
 }
 

@@ -59,6 +59,9 @@ struct Phase {
   // transaction; of indexes find-many.
   bool batched = false;
 
+  // Of a load: bulk_load() with nodes so full, in percent. 0: key by key.
+  unsigned fill = 0;
+
   // Its requests, in their order; null but for the workload `trace`.
   std::shared_ptr<const Trace> trace = nullptr;
 
@@ -151,9 +154,11 @@ inline bool takes_part(const IndexChoice& choice, unsigned threads) {
 // The command line as text. Empty lists stand for their defaults.
 struct Arguments {
   std::string index;
-  std::optional<std::string> workload;   // nullopt: kWorkload, or kStoreWorkload
-  std::optional<std::uint64_t> records;  // nullopt: what a named workload has, else the default
-  std::uint64_t ops = 0;                 // 0: as many as records
+  std::optional<std::string> workload;  // nullopt: kWorkload, or kStoreWorkload
+  // Empty: what a named workload has, else the default. With --recovery more than one: each in
+  // turn.
+  std::vector<std::uint64_t> records;
+  std::optional<std::uint64_t> ops;  // nullopt: as many as records
   std::string threads = "1";
   std::string distribution = "uniform";
   std::string domain;
@@ -176,10 +181,14 @@ struct Arguments {
   bool recovery = false;
 };
 
+// Look-ups of find-many, unless --batch says otherwise.
+inline constexpr std::size_t kManyLookUps = 1000;
+
 struct Plan {
   std::vector<IndexChoice> indexes;
   std::vector<Phase> phases;
   std::uint64_t records = 0;
+  std::vector<std::uint64_t> sizes;  // of --recovery, `records` in turn
   std::uint64_t ops = 0;
   std::vector<unsigned> threads;
   Distribution distribution;
@@ -197,8 +206,9 @@ struct Plan {
   bool store = false;           // stores of bytes, everleaf::Store over the trees
   std::size_t value_bytes = 8;  // of trees always
   std::size_t scan_length = 100;
-  std::size_t batch = 1;        // of trees: look-ups at once; of stores: batched writes
-  unsigned latency_every = 64;  // one operation in so many is timed by itself
+  std::size_t batch = 1;            // of trees: look-ups at once; of stores: batched writes
+  std::size_t many = kManyLookUps;  // look-ups of find-many
+  unsigned latency_every = 64;      // one operation in so many is timed by itself
   std::uint64_t seed = 1;
 };
 
@@ -207,14 +217,12 @@ inline constexpr std::string_view kStoreWorkload =
     "load,find,mix:find=50:upsert=50,scan,upsert,batch-upsert,batch-insert";
 inline constexpr std::size_t kStoreBatch = 1000;
 
-// Look-ups of find-many, unless --batch says otherwise.
-inline constexpr std::size_t kManyLookUps = 1000;
-
 // Operations that are one call. Beside find-many, find is one by one.
 inline std::size_t batch_of(const Plan& plan, const Phase& phase) {
+  if (phase.fill != 0) return static_cast<std::size_t>(plan.records);
   if (plan.store) return phase.batched ? plan.batch : 1;
   if (phase.kind != Phase::Kind::find) return 1;
-  if (phase.batched) return plan.batch == 1 ? kManyLookUps : plan.batch;
+  if (phase.batched) return plan.many;
   return std::ranges::any_of(plan.phases, &Phase::batched) ? 1 : plan.batch;
 }
 // Of a mix. Where keys may be there or not, each answer is of its own time.

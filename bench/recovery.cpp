@@ -64,7 +64,7 @@ class Subject {
         keys_(KeyOrder::scattered, plan.seed) {}
 
   RecoveryRow measure() {
-    RecoveryRow row{choice_.name, {}, {}, threads_, 0, {}};
+    RecoveryRow row{choice_.name, {}, {}, threads_, plan_.records, 0, {}};
     for (unsigned round = 0; round < plan_.repeat; ++round) {
       kill_a_writer(round);
       if (Interrupt::asked()) break;
@@ -196,7 +196,9 @@ class Subject {
     row.spec = index.info().spec;
     times.keys = index.size();
     row.keys = times.keys;
-    for (const auto& [name, value] : index.stats().more) {
+    const Stats stats = index.stats();
+    times.dram_bytes = stats.dram_bytes;
+    for (const auto& [name, value] : stats.more) {
       if (name == "rebuild_ns") times.rebuild_ns = value;
     }
     return times;
@@ -239,10 +241,20 @@ std::string passes(const RecoveryRow& row) {
     ratios.push_back(rebuilt.back() / passed.back());
   }
   return fmt::format(
-      "{}, {} writing: inner nodes rebuilt in {} ms; one pass over the first lines of {} leaves {} "
+      "{}, {} records, {} writing: inner nodes rebuilt in {} ms; one pass over the first lines of "
+      "{} leaves {} "
       "ms: {} times that\n",
-      row.name, row.threads, spread(rebuilt), row.opened.back().pass.leaves, spread(passed),
-      spread(ratios));
+      row.name, row.records, row.threads, spread(rebuilt), row.opened.back().pass.leaves,
+      spread(passed), spread(ratios));
+}
+
+RecoveryRow measure_one(const Plan& plan, const IndexChoice& choice, unsigned threads,
+                        const std::filesystem::path& file) {
+  RecoveryRow row = plan.keys == KeyType::u64
+                        ? Subject<std::uint64_t>(plan, choice, threads, file).measure()
+                        : Subject<Bytes>(plan, choice, threads, file).measure();
+  std::filesystem::remove(file);
+  return row;
 }
 
 }  // namespace
@@ -254,16 +266,16 @@ std::vector<RecoveryRow> measure_recovery(const Plan& plan) {
     throw Failure(kExitUsage, "--recovery: its pools grow as they need it, no --room");
   Scratch scratch(plan.dir);
   std::vector<RecoveryRow> rows;
-  for (const IndexChoice& choice : plan.indexes) {
-    if (choice.rival) continue;
-    for (const unsigned threads : plan.threads) {
-      if (Interrupt::asked()) return rows;
-      const auto file = scratch.new_file();
-      RecoveryRow row = plan.keys == KeyType::u64
-                            ? Subject<std::uint64_t>(plan, choice, threads, file).measure()
-                            : Subject<Bytes>(plan, choice, threads, file).measure();
-      std::filesystem::remove(file);
-      if (!row.opened.empty()) rows.push_back(std::move(row));
+  for (const std::uint64_t records : plan.sizes) {
+    Plan sized = plan;
+    sized.records = records;
+    for (const IndexChoice& choice : plan.indexes) {
+      if (choice.rival) continue;
+      for (const unsigned threads : plan.threads) {
+        if (Interrupt::asked()) return rows;
+        RecoveryRow row = measure_one(sized, choice, threads, scratch.new_file());
+        if (!row.opened.empty()) rows.push_back(std::move(row));
+      }
     }
   }
   if (rows.empty() && !Interrupt::asked())
@@ -273,15 +285,15 @@ std::vector<RecoveryRow> measure_recovery(const Plan& plan) {
 
 std::string recovery_table(const Plan& plan, const std::vector<RecoveryRow>& rows) {
   std::string text = fmt::format(
-      "{} records, {} keys; writers (1 insertion, 3 updates) killed with SIGKILL {} times; "
-      "milliseconds: median (least to most)\n{:<24} {:>4} {:>10} {:>28} {:>28} {:>28}\n",
-      plan.records, plan.keys_text, plan.repeat, "index", "thr", "keys", "open the pool",
+      "{} keys; writers (1 insertion, 3 updates) killed with SIGKILL {} times; "
+      "milliseconds: median (least to most)\n{:<24} {:>10} {:>4} {:>10} {:>28} {:>28} {:>28}\n",
+      plan.keys_text, plan.repeat, "index", "records", "thr", "keys", "open the pool",
       "open the index", "first find");
   for (const RecoveryRow& row : rows) {
     text +=
-        fmt::format("{:<24} {:>4} {:>10} {:>28} {:>28} {:>28}\n", row.name, row.threads, row.keys,
-                    milliseconds(row, &Reopened::open_ns), milliseconds(row, &Reopened::index_ns),
-                    milliseconds(row, &Reopened::find_ns));
+        fmt::format("{:<24} {:>10} {:>4} {:>10} {:>28} {:>28} {:>28}\n", row.name, row.records,
+                    row.threads, row.keys, milliseconds(row, &Reopened::open_ns),
+                    milliseconds(row, &Reopened::index_ns), milliseconds(row, &Reopened::find_ns));
   }
   for (const RecoveryRow& row : rows) text += passes(row);
   return text;
@@ -289,10 +301,11 @@ std::string recovery_table(const Plan& plan, const std::vector<RecoveryRow>& row
 
 std::string recovery_json(const Plan& plan, const Run& run, const std::vector<RecoveryRow>& rows) {
   nlohmann::ordered_json json = head_json(run);
+  json["interrupted"] = Interrupt::asked();
   json["recovery"] = nlohmann::ordered_json::array();
   for (const RecoveryRow& row : rows) {
     nlohmann::ordered_json one = {{"index", row.name},      {"spec", row.spec},
-                                  {"threads", row.threads}, {"records", plan.records},
+                                  {"threads", row.threads}, {"records", row.records},
                                   {"keys", plan.keys_text}, {"size", row.keys},
                                   {"domain", row.domain},   {"pages", plan.pages}};
     for (const Reopened& times : row.opened) {
@@ -302,6 +315,7 @@ std::string recovery_json(const Plan& plan, const Run& run, const std::vector<Re
                                {"cpu_share", times.cpu_share},
                                {"size", times.keys},
                                {"replayed", times.replayed},
+                               {"dram_bytes", times.dram_bytes},
                                {"rebuild_ns", times.rebuild_ns},
                                {"leaf_pass_ns", times.pass.ns},
                                {"leaves", times.pass.leaves}});

@@ -2,58 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
-#include <everleaf/version.h>
-
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/utsname.h>
 
 #include "interrupt.hpp"
 
 namespace everleaf::bench {
 namespace {
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
-}
-
-// "always [madvise] never" -> "madvise"
-std::string chosen_of(const std::string& line) {
-  const std::size_t open = line.find('[');
-  const std::size_t close = line.find(']');
-  if (open == std::string::npos || close == std::string::npos) return "unknown";
-  return line.substr(open + 1, close - open - 1);
-}
-
-std::uint64_t clock_cost_ns() {
-  std::array<double, 1001> costs{};
-  for (double& cost : costs) {
-    const Clock::time_point before = Clock::now();
-    cost = static_cast<double>((Clock::now() - before).count());
-  }
-  std::ranges::nth_element(costs, costs.begin() + costs.size() / 2);
-  return static_cast<std::uint64_t>(costs[costs.size() / 2]);
-}
 
 const Row* find(const std::vector<Row>& rows, unsigned threads, const Phase& phase,
                 std::size_t column) {
@@ -223,6 +181,8 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   add_split(json, row);
   add_over_time(json, row);
   json["pool_bytes_per_key"] = rounded(row.pool_bytes_per_key);
+  json["file_bytes_per_key"] =
+      row.identity.in_dram ? Json(nullptr) : Json(rounded(row.file_bytes_per_key));
   json["disk_per_live"] = plan.store ? Json(rounded(disk_per_live(row, plan))) : Json(nullptr);
   json["dram_bytes_per_key"] = row.identity.persistent || row.identity.in_dram
                                    ? Json(rounded(row.dram_bytes_per_key))
@@ -275,16 +235,17 @@ std::vector<std::string> table_line(const Row& row, const std::vector<Row>& rows
           counter_text(row.counters.fences, row),
           counter_text(row.counters.bytes_written / 8, row),
           row.identity.in_dram ? "-" : fmt::format("{:.1f}", row.pool_bytes_per_key),
+          row.identity.in_dram ? "-" : fmt::format("{:.1f}", row.file_bytes_per_key),
           row.identity.persistent || row.identity.in_dram
               ? fmt::format("{:.1f}", row.dram_bytes_per_key)
               : "-",
           survives(row.identity)};
 }
 
-constexpr std::array<std::string_view, 20> kTitles = {
+constexpr std::array<std::string_view, 21> kTitles = {
     "phase",    "thr",      "index",    "Mops",       "range",      "cpu %",      "rival x",
     "1 thr x",  "p50 ns",   "p99 ns",   "p99.9 ns",   "p99.999 ns", "slow100 ns", "max ns",
-    "flush/op", "fence/op", "words/op", "pool B/key", "dram B/key", "survives"};
+    "flush/op", "fence/op", "words/op", "pool B/key", "file B/key", "dram B/key", "survives"};
 // Behind them with --split.
 constexpr std::array<std::string_view, 5> kSplitTitles = {"traversal %", "leaf %", "pmwcas %",
                                                           "flush %", "update %"};
@@ -400,54 +361,7 @@ std::string describe_indexes(const Plan& plan, const std::vector<Row>& rows) {
   return text;
 }
 
-Machine describe_machine() {
-  Machine machine;
-  machine.cpu = cpu_model();
-  machine.cores = std::thread::hardware_concurrency();
-  if (struct utsname name{}; ::uname(&name) == 0) machine.kernel = name.release;
-  const std::string thp = "/sys/kernel/mm/transparent_hugepage/";
-  machine.thp = chosen_of(first_line(thp + "enabled"));
-  machine.thp_shmem = chosen_of(first_line(thp + "shmem_enabled"));
-  if (::getloadavg(&machine.load_average, 1) != 1) machine.load_average = -1;
-  machine.clock_ns = clock_cost_ns();
-#ifdef NDEBUG
-  machine.optimized = true;
-#endif
-  return machine;
-}
-
 }  // namespace
-
-Run describe_run(int argc, const char* const* argv) {
-  Run run;
-  run.machine = describe_machine();
-  const auto now =
-      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
-  run.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
-  run.command.emplace_back("everleaf-bench");
-  for (int i = 1; i < argc; ++i) run.command.emplace_back(argv[i]);
-  return run;
-}
-
-nlohmann::ordered_json head_json(const Run& run) {
-  const Machine& machine = run.machine;
-  return {{"program", "everleaf-bench"},
-          {"schema", 1},
-          {"version", EVERLEAF_VERSION},
-          {"date", run.date},
-          {"command", run.command},
-          {"machine",
-           {{"cpu", machine.cpu},
-            {"cores", machine.cores},
-            {"kernel", machine.kernel},
-            {"thp", machine.thp},
-            {"thp_shmem", machine.thp_shmem},
-            {"flush_instruction", flush_instruction()},
-            {"load_average", machine.load_average},
-            {"clock_ns", machine.clock_ns},
-            {"optimized", machine.optimized}}},
-          {"interrupted", Interrupt::asked()}};
-}
 
 double median(std::vector<double> values) {
   std::ranges::sort(values);
@@ -487,6 +401,7 @@ std::optional<Ratio> ratio_to(const Row& row, const std::vector<Row>& rows, std:
 
 std::string to_json(const Plan& plan, const Run& run, const std::vector<Row>& rows) {
   Json json = head_json(run);
+  json["interrupted"] = Interrupt::asked();
   json["rows"] = Json::array();
   for (const Row& row : rows) json["rows"].push_back(row_json(row, rows, plan));
   return json.dump(2) + "\n";

@@ -2,36 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "head.hpp"
 #include "plan.hpp"
 #include "runner.hpp"
 
 namespace everleaf::bench {
-
-// Where and how the run took place.
-struct Machine {
-  std::string cpu;
-  unsigned cores = 0;
-  std::string kernel;
-  std::string thp;             // transparent huge pages of anonymous memory
-  std::string thp_shmem;       // and of tmpfs
-  double load_average = 0;     // over one minute, before the run
-  std::uint64_t clock_ns = 0;  // cost of one clock read, part of every latency
-  bool optimized = false;      // assertions are off
-};
-
-// What a file of results says of its making.
-struct Run {
-  Machine machine;
-  std::string date;                  // UTC, of the start: 2026-01-31T12:00:00Z
-  std::vector<std::string> command;  // "everleaf-bench" and its arguments
-};
-Run describe_run(int argc, const char* const* argv);
-nlohmann::ordered_json head_json(const Run& run);
 
 // Figures of a row that need other rows of the same run.
 struct Ratios {

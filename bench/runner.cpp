@@ -186,6 +186,7 @@ class Runner {
     }
     const auto keys = static_cast<double>(std::max<std::uint64_t>(entrant.live.size(), 1));
     row.pool_bytes_per_key = static_cast<double>(measured.pool_bytes) / keys;
+    row.file_bytes_per_key = static_cast<double>(measured.file_bytes) / keys;
     row.dram_bytes_per_key = static_cast<double>(measured.dram_bytes) / keys;
     row.figures = measured.figures;
     row.resident += entrant.resident;

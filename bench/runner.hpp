@@ -31,6 +31,7 @@ struct Row {
   EpochShare epochs;                // likewise; the worst of all
   std::optional<Split> split;       // sums, too; none of rivals and in the ordinary program
   double pool_bytes_per_key = 0;    // after the phase, in the last repeat
+  double file_bytes_per_key = 0;
   double dram_bytes_per_key = 0;
   std::vector<Figure> figures;     // of the last repeat
   std::int64_t resident = 0;       // what the loads added to the resident memory, in bytes

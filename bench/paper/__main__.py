@@ -137,6 +137,7 @@ def result_of(claim, place, options):
         "records": sorted(place.sizes.items()), "seconds": round(time.monotonic() - began, 1),
         "cpu_share": place.least_cpu_share, "repeated": place.repeated, "load_average": load if ran else None,
         "machine": place.ask_machine() if ran else None, "invocation": invocation(options) if ran else None,
+        "commit": place.commit() if ran else "",
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
     }, failed
 

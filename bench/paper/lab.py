@@ -60,6 +60,7 @@ class Openings:
         opened = rows[0]["opened"]
         self.ns = [one["open_ns"] + one["index_ns"] for one in opened]
         self.keys = [one["size"] for one in opened]
+        self.dram = [one["dram_bytes"] for one in opened]
 
     def time_over(self, other):
         """For each round."""
@@ -236,6 +237,15 @@ class Lab:
         have = host.cores()
         if have < count:
             raise CannotTest(f"{count} cores are needed, there are {have}")
+
+    def commit(self):
+        """Of the sources, with -dirty behind it where they were changed; "" where git knows none."""
+        try:
+            done = subprocess.run(["git", "-C", self.sources(), "describe", "--always", "--dirty", "--abbrev=10",
+                                   "--exclude=*"], capture_output=True, text=True, check=False)
+        except (CannotTest, OSError):
+            return ""
+        return done.stdout.strip() if done.returncode == 0 else ""
 
     def sources(self):
         """The source tree that this was built from."""

@@ -40,6 +40,12 @@ def where(ran):
     return [f"- Machine: {what}. There: {', '.join(ids)}." for what, ids in found.items()]
 
 
+def of_commits(ran):
+    """The code that was measured."""
+    commits = sorted({result.get("commit") for result in ran} - {None, ""})
+    return f"Commit: {', '.join(commits)}. " if commits else ""
+
+
 def how_quiet(shares):
     if not shares:
         return ""
@@ -65,7 +71,7 @@ def machine_lines(results):
         *where(ran),
         "- Pools on tmpfs or DRAM, no persistent memory: fences and flushes are executed, the medium behind them "
         "is DRAM.",
-        f"- Date: {' to '.join(sorted({dates[0], dates[-1]}))}. Scale: "
+        f"- Date: {' to '.join(sorted({dates[0], dates[-1]}))}. {of_commits(ran)}Scale: "
         f"{', '.join(f'{scale:g}' for scale in scales)} of the papers' records "
         f"(`--scale`), {' to '.join(map(str, rounds))} rounds; {sum(result['seconds'] for result in ran) / 60:.0f} "
         f"minutes in all.{tiny}",

@@ -311,7 +311,7 @@ def claims(results):
 
 def everything(rows):
     head = ("phase", "threads", "index", "of", "Mops", "least", "most", "p50 ns", "p99 ns", "p99.9 ns", "flushes",
-            "fences", "domain", "survives")
+            "fences", "bytes a key: allocated", "file", "DRAM", "domain", "survives")
     lines = []
     names = varying(rows)
     for row in rows:
@@ -319,7 +319,10 @@ def everything(rows):
                  *(charts.short(row[name]) for name in ("mops", "mops_min", "mops_max")), row["p50_ns"],
                  row["p99_ns"], row["p999_ns"],
                  *("-" if row[name] is None else f"{row[name]:.2f}"
-                   for name in ("flushes_per_op", "fences_per_op")), row.get("domain", "-"), row["survives"]]
+                   for name in ("flushes_per_op", "fences_per_op")),
+                 *("-" if row.get(name) is None else f"{row[name]:.1f}"
+                   for name in ("pool_bytes_per_key", "file_bytes_per_key", "dram_bytes_per_key")),
+                 row.get("domain", "-"), row["survives"]]
         lines.append("<tr>" + "".join(f"<td>{say(str(cell))}</td>" for cell in cells) + "</tr>")
     if not lines:
         return ""

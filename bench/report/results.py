@@ -15,7 +15,7 @@ ROW = {"index": str, "phase": str, "threads": int, "records": int, "repeat": int
        "distribution": str, "keys": str, "latency_samples": int, "p50_ns": NUMBER, "p90_ns": NUMBER,
        "p99_ns": NUMBER, "p999_ns": NUMBER, "p9999_ns": NUMBER, "p99999_ns": NUMBER,
        "pool_bytes_per_key": NUMBER, "huge_pages": NUMBER}
-OPTIONAL = ("dram_bytes_per_key", "flushes_per_op", "fences_per_op", "words_per_op")
+OPTIONAL = ("dram_bytes_per_key", "file_bytes_per_key", "flushes_per_op", "fences_per_op", "words_per_op")
 # Of how a row was measured; older files lack some.
 HOW = {"pages": str, "room": int, "store": bool, "value_bytes": int, "batch": int, "scan_length": int, "epoch_ns": int,
        "seed": int}

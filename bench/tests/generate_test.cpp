@@ -394,7 +394,7 @@ TEST(Distribution, HotspotHasItsShares) {
 Plan plan_with(const std::string& workload, std::uint64_t records, std::uint64_t ops) {
   Arguments arguments;
   arguments.workload = workload;
-  arguments.records = records;
+  arguments.records = {records};
   arguments.ops = ops;
   return make_plan(arguments);
 }

@@ -102,7 +102,7 @@ TEST(Plan, RefusesMalformedMixes) {
 
 TEST(Plan, AMixLeavesARecordToFind) {
   Arguments arguments = with(&Arguments::workload, "load,mix:find=50:remove=50,find");
-  arguments.records = 1000;
+  arguments.records = {1000};
   arguments.ops = 2000;
   EXPECT_NE(refusal_of(arguments).find("all of the 1000 records"), std::string::npos);
   arguments.ops = 1998;
@@ -185,7 +185,7 @@ TEST(Plan, SomeWorkloadsSayHowMuchIsLoaded) {
   EXPECT_EQ(plan_of("z2-write-heavy").ops, 5'000'000U);
   Arguments arguments = with(&Arguments::workload, "u1-read-heavy,u2-read-heavy");
   EXPECT_NE(refusal_of(arguments).find("500000"), std::string::npos);
-  arguments.records = 7;
+  arguments.records = {7};
   EXPECT_EQ(make_plan(arguments).records, 7U);
 }
 
@@ -248,7 +248,9 @@ TEST(Plan, EpochsHaveAUnitAndALimit) {
                                  {"1000ns", 1'000LL},
                                  {"50ms", 50'000'000LL},
                                  {"10s", 10'000'000'000LL}}) {
-    EXPECT_EQ(make_plan(with(&Arguments::epoch, text)).epoch, nanoseconds(ns)) << text;
+    Arguments arguments = with(&Arguments::epoch, text);
+    arguments.index = "bdtree";
+    EXPECT_EQ(make_plan(arguments).epoch, nanoseconds(ns)) << text;
   }
   for (const char* text : {"5", "ms", "-5ms", "5 ms", "5m", "5msx", "1.5ms", "0us", "999ns", "11s",
                            "10000000001ns", "18446744073709551615s", "99999999999999999999s"}) {
@@ -265,13 +267,58 @@ TEST(Plan, RefusesNumbersOutOfRange) {
       EXPECT_FALSE(refusal_of(arguments).empty());
     }
     for (std::optional<std::uint64_t> Arguments::*field :
-         {&Arguments::records, &Arguments::batch, &Arguments::values}) {
+         {&Arguments::ops, &Arguments::batch, &Arguments::values}) {
       Arguments arguments;
       arguments.store = field == &Arguments::values;
       arguments.*field = value;
       EXPECT_FALSE(refusal_of(arguments).empty());
     }
+    Arguments arguments;
+    arguments.recovery = true;
+    arguments.records = {1, value};
+    EXPECT_FALSE(refusal_of(arguments).empty());
   }
+}
+
+TEST(Plan, ALoadMayBeOneCall) {
+  Arguments arguments;
+  arguments.records = {50};
+  arguments.workload = "bulk-load:70,find";
+  const Plan plan = make_plan(arguments);
+  EXPECT_EQ(plan.phases[0].kind, Phase::Kind::load);
+  EXPECT_EQ(plan.phases[0].fill, 70U);
+  EXPECT_EQ(batch_of(plan, plan.phases[0]), 50U);
+  EXPECT_EQ(batch_of(plan, plan.phases[1]), 1U);
+  arguments.workload = "bulk-load";
+  EXPECT_EQ(make_plan(arguments).phases[0].fill, 100U);
+  for (const char* wrong : {"bulk-load:9", "bulk-load:101", "bulk-load:", "bulk-load:70x",
+                            "find,bulk-load", "load,bulk-load"}) {
+    EXPECT_FALSE(refusal_of(with(&Arguments::workload, wrong)).empty()) << wrong;
+  }
+  arguments.store = true;
+  EXPECT_NE(refusal_of(arguments).find("batch-load"), std::string::npos);
+}
+
+TEST(Plan, SeveralSizesAreForRecovery) {
+  Arguments arguments;
+  arguments.records = {5, 7};
+  EXPECT_NE(refusal_of(arguments).find("--recovery"), std::string::npos);
+  arguments.recovery = true;
+  EXPECT_EQ(make_plan(arguments).sizes, (std::vector<std::uint64_t>{5, 7}));
+  EXPECT_EQ(make_plan({}).sizes, (std::vector<std::uint64_t>{1'000'000}));
+}
+
+TEST(Plan, RefusesOptionsWithoutEffect) {
+  Arguments arguments;
+  arguments.epoch = "5ms";
+  arguments.index = "wbtree,absl-btree";
+  EXPECT_NE(refusal_of(arguments).find("--epoch"), std::string::npos);
+  arguments.index = "wbtree,bdtree:node=512";
+  EXPECT_NO_THROW(make_plan(arguments));
+  arguments = {};
+  arguments.room = 1 << 20;
+  arguments.index = "absl-btree,std-map";
+  EXPECT_NE(refusal_of(arguments).find("--room"), std::string::npos);
 }
 
 TEST(Plan, StoresHaveDefaultsOfTheirOwn) {
@@ -310,6 +357,8 @@ TEST(Plan, LookUpsTogether) {
     return std::pair(batch_of(one, one.phases[1]), batch_of(one, one.phases.back()));
   };
   EXPECT_EQ(batch_of_last("load,find,find-many"), (std::pair<std::size_t, std::size_t>(1, 9)));
+  arguments.batch = 1;
+  EXPECT_EQ(batch_of_last("load,find,find-many"), (std::pair<std::size_t, std::size_t>(1, 1)));
   arguments.batch.reset();
   EXPECT_EQ(batch_of_last("load,find,find-many"),
             (std::pair<std::size_t, std::size_t>(1, kManyLookUps)));
@@ -329,7 +378,7 @@ TEST(Plan, RefusesWhenNothingTakesPart) {
 TEST(Plan, RefusesPhasesThatWouldFindNothing) {
   Arguments arguments = with(&Arguments::workload, "load,remove,find");
   EXPECT_NE(refusal_of(arguments).find("leaves nothing for find"), std::string::npos);
-  arguments.records = 1000;
+  arguments.records = {1000};
   arguments.ops = 999;
   EXPECT_EQ(make_plan(arguments).phases.size(), 3U);
   arguments.ops = 1000;

@@ -28,7 +28,7 @@ ROW_FIELDS = """
     over_time latency_every latency_samples flushes_per_op fences_per_op words_per_op heap_words_per_op epoch_ns
     epoch_mean_ns epoch_worst_ns epoch_steps lines_per_op share_traversal share_leaf share_words
     share_flush share_update
-    pool_bytes_per_key disk_per_live dram_bytes_per_key tree""".split()
+    pool_bytes_per_key file_bytes_per_key disk_per_live dram_bytes_per_key tree""".split()
 
 
 STORED = [f"{name}-{how}" for name in ("lmdb", "rocksdb", "leveldb") for how in ("sync", "nosync")]
@@ -103,6 +103,11 @@ class Program(unittest.TestCase):
                 self.assertEqual(opened["leaf_pass_ns"] > 0, of_leaves)
                 self.assertEqual(opened["rebuild_ns"] > 0, of_leaves)
         self.assertEqual(done.stdout.count("one pass over the first lines of"), 2)
+        done = self.run_program("--dir", self.dir, "--json", self.json, "--recovery", "--index", "wbtree", "--records",
+                                "300,5000", "--domain", "process", "--repeat", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.json, encoding="utf-8") as file:
+            self.assertEqual([row["records"] for row in json.load(file)["recovery"]], [300, 5000])
         for wrong in (["--index", "absl-btree"], ["--domain", "volatile"], ["--room", "1MB"]):
             self.assertEqual(self.run_program("--recovery", "--records", "10", *wrong).returncode, 2)
 
@@ -141,6 +146,9 @@ class Program(unittest.TestCase):
             self.assertAlmostEqual(visits["per_op"], visits["change"] / row["ops"])
         memory = "dram_bytes_per_key" if in_dram else "pool_bytes_per_key"
         self.assertGreater(row[memory], 0)
+        self.assertEqual(row["file_bytes_per_key"] is None, in_dram)
+        if not in_dram:
+            self.assertGreaterEqual(row["file_bytes_per_key"], row["pool_bytes_per_key"])
         if row["threads"] == 1 and not stored:
             self.assertEqual(row["rival"], "absl-btree")
             self.assertTrue(row["ratio_min"] <= row["ratio_to_first_rival"] <= row["ratio_max"])
@@ -169,6 +177,24 @@ class Program(unittest.TestCase):
 
     def test_all_phases_bytes(self):
         self.check_all_phases("bytes")
+
+    def test_bulk_loads(self):
+        for keys in ("u64", "bytes"):
+            for threads in ("1", "2"):
+                rows, _ = self.measure("--records", "3000", "--ops", "500", "--threads", threads, "--keys", keys,
+                                       "--workload", "bulk-load:50,find,insert,remove", "--repeat", "1", "--domain",
+                                       "process")
+                loads = {r["index"]: r for r in rows if r["phase"] == "bulk-load:50"}
+                self.assertEqual({r["ops"] for r in loads.values()}, {3000})
+                for index, row in loads.items():
+                    self.assertEqual(row["latency_samples"], 3000 if index == "absl-btree" else 1, index)
+        sizes = {}
+        for fill in ("", ":50"):
+            rows, _ = self.measure("--index", "wbtree,bztree,pbtree", "--records", "20000", "--workload", "bulk-load" + fill,
+                                   "--repeat", "1", "--domain", "process")
+            sizes[fill] = {r["index"]: r["pool_bytes_per_key"] for r in rows}
+        for index, full in sizes[""].items():
+            self.assertGreater(sizes[":50"][index], 1.5 * full, index)
 
     # 7 divides nothing here: the last batch is a short one.
     def test_batches(self):

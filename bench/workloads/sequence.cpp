@@ -156,6 +156,7 @@ Sequence make_sequence(const Phase& phase, const Plan& plan, const KeySpace& key
   Sequence sequence{std::vector<std::uint64_t>(ops), {}};
   if (phase.kind == Phase::Kind::load || phase.kind == Phase::Kind::insert) {
     fill(sequence.keys, keys, [&](std::uint64_t i) { return live.end + i; });
+    if (phase.fill != 0) std::ranges::sort(sequence.keys);
   } else if (phase.kind != Phase::Kind::remove) {
     Chooser chooser(distribution_of(plan, phase), live, seed);
     fill(sequence.keys, keys, [&](std::uint64_t) { return chooser.next(); });

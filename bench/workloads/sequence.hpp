@@ -18,7 +18,8 @@ struct Sequence {
 };
 
 // `live` are the records before the phase.
-//   load, insert  new ids in order: `keys` makes of it a random, ascending or descending order
+//   load, insert  new ids in order: `keys` makes of it a random, ascending or descending order;
+//                 of a bulk load ascending
 //   remove        the oldest ids, each once: shuffled, or in order if the keys are
 //   find, update, scan
 //     uniform                 any live record

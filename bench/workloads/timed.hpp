@@ -367,6 +367,32 @@ void write_in_batches(Store& store, KeyCodec<K> key, const Job& job, unsigned th
   });
 }
 
+// All records in one call by the first thread, whoever else there is; of what has no such call, one
+// by one in their order.
+template <class K, class Store>
+void load_in_bulk(Store& store, KeyCodec<K> key, const Job& job, unsigned thread,
+                  WorkerResult& result) {
+  result.begin = result.end = Clock::now();
+  if (thread != 0) return;
+  Job alone = job;
+  alone.threads = 1;
+  if constexpr (requires { store.bulk_load({}, 1.0); }) {
+    std::vector<Entry<K>> entries(job.sequence.size());
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      entries[i].key = key(job.sequence[i]);
+      entries[i].value = value_of(job.sequence[i], 0);
+    }
+    timed_loop(alone, thread, result, [&](std::size_t) {
+      const Outcome outcome = store.bulk_load(entries, job.phase.fill / 100.0);
+      return Answer{outcome == Outcome::done, outcome};
+    });
+  } else {
+    alone.batch = 1;
+    timed_loop(alone, thread, result,
+               [&](std::size_t i) { return insert_one<K>(store, key, job.sequence[i]); });
+  }
+}
+
 // What `thread` does in the phase. Store has the face of Index<K>, or sessions that have it.
 template <class K, class Store>
 void work(Store& index, KeyCodec<K> key, const Job& job, unsigned thread, WorkerResult& result) {
@@ -379,6 +405,7 @@ void work(Store& index, KeyCodec<K> key, const Job& job, unsigned thread, Worker
       return write_in_batches<K>(store, std::move(key), job, thread, result);
     }
   }
+  if (job.phase.fill != 0) return load_in_bulk<K>(store, std::move(key), job, thread, result);
   switch (job.phase.kind) {
     case Phase::Kind::load:
     case Phase::Kind::insert:

@@ -16,6 +16,7 @@
 
 #include "arena.hpp"
 #include "failure.hpp"
+#include "head.hpp"
 #include "plan.hpp"
 #include "recorder.hpp"
 #include "traffic/model.hpp"
@@ -112,9 +113,7 @@ class Subject {
       const Sequence sequence = make_sequence(phase, plan_, keys, live, plan_.seed + i);
       live = live_after(phase, plan_, live);
       if (phase.kind == Phase::Kind::load) {
-        for (std::uint64_t at = 0; at < sequence.keys.size(); ++at) {
-          step(phase, sequence, at, epoch_ops);
-        }
+        load(phase, sequence, epoch_ops);
         model_.emplace(std::span(arena_.base(0), arena_.capacity()), machine_);
         recorder_.gauge = &*model_;
         continue;
@@ -130,6 +129,22 @@ class Subject {
     const std::uint64_t records = plan.records + plan.ops * plan.phases.size();
     constexpr std::size_t kMiB = std::size_t{1} << 20;
     return (static_cast<std::size_t>(records) * 160 / kMiB + 96) * kMiB;
+  }
+
+  void load(const Phase& phase, const Sequence& sequence, std::uint64_t epoch_ops) {
+    if (phase.fill == 0) {
+      for (std::uint64_t at = 0; at < sequence.keys.size(); ++at) {
+        step(phase, sequence, at, epoch_ops);
+      }
+      return;
+    }
+    std::vector<Entry<std::uint64_t>> all;
+    for (const std::uint64_t key : sequence.keys) all.push_back({key, bench::value_of(key, 0)});
+    const Outcome outcome = index_->bulk_load(all, phase.fill / 100.0);
+    if (outcome != Outcome::done) {
+      throw Failure(bench::kExitIo,
+                    fmt::format("{}, {}: answered '{}'", spec_, phase.text, to_string(outcome)));
+    }
   }
 
   Row measure(const Phase& phase, const Sequence& sequence, std::uint64_t epoch_ops) {
@@ -285,7 +300,7 @@ void refuse_rivals(const std::string& names) {
   }
 }
 
-void measure(Arguments& arguments) {
+void measure(Arguments& arguments, const bench::Run& described) {
   if (arguments.bench.index.empty()) {
     for (const TreeInfo& info : trees()) {
       arguments.bench.index += (arguments.bench.index.empty() ? "" : ",") + std::string(info.name);
@@ -304,7 +319,9 @@ void measure(Arguments& arguments) {
   print(rows, machine);
   if (plan.json.empty()) return;
   std::ofstream file(plan.json, std::ios::trunc);
-  file << Json{{"program", "everleaf-traffic"}, {"schema", 1}, {"traffic", rows}}.dump(2) << "\n";
+  Json json = bench::head_json(described);
+  json["traffic"] = rows;
+  file << json.dump(2) << "\n";
   file.flush();
   if (!file) throw Failure(bench::kExitIo, fmt::format("cannot write to '{}'", plan.json));
 }
@@ -316,7 +333,7 @@ int run_program(int argc, char** argv) {
   declare_options(app, arguments);
   try {
     app.parse(argc, argv);
-    measure(arguments);
+    measure(arguments, bench::describe_run("everleaf-traffic", argc, argv));
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : bench::kExitUsage;

@@ -24,7 +24,10 @@ class Program(unittest.TestCase):
                                     "--json", path, *arguments)
             self.assertEqual(done.returncode, 0, done.stderr)
             with open(path, encoding="utf-8") as file:
-                return json.load(file)["traffic"]
+                content = json.load(file)
+            self.assertEqual((content["program"], content["command"][0]), ("everleaf-traffic",) * 2)
+            self.assertRegex(content["version"] + " " + content["date"], r"^\d+\.\d+\.\d+ 20\d\d-\d\d-\d\dT")
+            return content["traffic"]
 
     def test_every_tree(self):
         rows = self.rows()
@@ -39,6 +42,11 @@ class Program(unittest.TestCase):
             self.assertGreater(row["written_mib"], 0, name)
             self.assertGreater(row["media_written_mib"], 0, name)
             self.assertGreater(row["picojoules_per_op"], 0, name)
+
+    def test_nodes_that_a_bulk_load_filled_split_at_once(self):
+        lines = [self.rows("--index", "wbtree", "--workload", f"{load},insert", ops="500")[0]["flushes_per_op"]
+                 for load in ("bulk-load:60", "bulk-load")]
+        self.assertGreater(lines[1], 1.5 * lines[0])
 
     def test_counts_are_the_papers(self):
         spec = "wbtree:structure=bitmap-leaf:node=512"

@@ -4,10 +4,11 @@ import judge
 from lab import STRICT
 
 ID = "bz:fig6"
-PAPER = "durable mode below volatile mode: 5 % read-mostly, 12 % balanced"
+PAPER = "durable mode below volatile mode: 5 % read-mostly, 12 % balanced, 8 % on average"
 NOTE = "one thread (paper 48); volatile mode is the same file without flushes and fences, so that " \
-       "both have the same pages"
-MIXES = ("bz-read-mostly", "bz-balanced")
+       "both have the same pages; the average is that of the three mixes that write, which the paper's sentence on " \
+       "realistic workloads does not name"
+MIXES = ("bz-read-mostly", "bz-read-heavy", "bz-balanced")
 
 
 def measure(lab):
@@ -20,4 +21,6 @@ def measure(lab):
 
 def judge_claim(seen):
     return [judge.loss("90 % finds, 10 % upserts", 5, seen["bz-read-mostly"]),
-            judge.loss("50 % finds, 50 % upserts", 12, seen["bz-balanced"])]
+            judge.loss("50 % finds, 50 % upserts", 12, seen["bz-balanced"]),
+            judge.loss("mean of these and of 75 % finds, 25 % upserts", 8,
+                       [sum(losses) / len(MIXES) for losses in zip(*(seen[mix] for mix in MIXES))])]

@@ -5,7 +5,9 @@ from lab import STRICT
 
 ID = "bz:table1"
 PAPER = "insert 2+2, delete 2, update 3 (pointer) or 2 (inline), consolidate 2, split 1+3, merge 2+3"
-NOTE = "counted over whole phases; what consolidations and merges account for is taken off first"
+NOTE = "with reserve=entry, the paper's reservation; the default reserves by the leaf's status word alone, so that the " \
+       "first of an insertion's two has one word. Counted over whole phases; what consolidations and merges account " \
+       "for is taken off first"
 POINTER, INLINE = "bztree:reserve=entry", "bztree:reserve=entry:update=inline"
 COUNTED = True
 

@@ -4,11 +4,12 @@ import judge
 from lab import STRICT
 
 ID = "pb:fig8"
-PAPER = "deletion: 3x FAST+FAIR when ascending; no shifts in either order"
+PAPER = "deletion, ascending, descending and random: 3x FAST+FAIR when ascending; no shifts in either order"
 NEEDS = ("FAST+FAIR",)
 NOTE = "shifts by the words that a removal writes: 1 without, 2 more for each entry that moves; counted over " \
        "short phases of 100,000 records in which no leaves were merged, behind the first leaf, whose pivot is 0"
 ORDERS = ("ascending", "descending")
+RANDOM = "uniform"
 # A merge writes whole leaves, and whoever removes in order empties them: the phases are so short that
 # it falls into some of them only. Of 100 operations so many are removals, the oldest first; 100 removals
 # before them take the first leaf away.
@@ -27,7 +28,7 @@ def words_of_a_removal(rows):
 def measure(lab):
     common = ["--index", "pbtree", *STRICT]
     seen = lab.rounds({order: [*common, "--records", lab.records(10_000_000), "--workload", "load,remove",
-                               "--distribution", order] for order in ORDERS})
+                               "--distribution", order] for order in (*ORDERS, RANDOM)})
     words = {}
     for order in ORDERS:
         # Not by rounds(): counts are the same in each, and phases so short have no share of a processor.
@@ -38,6 +39,8 @@ def measure(lab):
     return {
         "rate": [down.mops("pbtree", "remove") / up.mops("pbtree", "remove")
                  for up, down in zip(seen["ascending"], seen["descending"])],
+        "random": [random.mops("pbtree", "remove") / up.mops("pbtree", "remove")
+                   for up, random in zip(seen["ascending"], seen[RANDOM])],
         "words": words,
     }
 
@@ -46,3 +49,7 @@ def judge_claim(seen):
     return [judge.between("descending over ascending", "the same", seen["rate"], 0.9, 1.1, "x"),
             *(judge.counted(judge.at_most(f"words written by a removal, {order}", "no shifts: 1", [words], 1))
               for order, words in seen["words"].items() if words is not None)]
+
+
+def show_claim(seen):
+    return [("random over ascending", judge.show(seen["random"], "x"))]

@@ -5,7 +5,8 @@ import judge
 ID = "wb:table3"
 PAPER = "N_w, N_clf, N_mf: slot-only insert 3, 2, 2; slot+bitmap insert 0.125m+4.25, m/64+3 1/32, 3; " \
         "bitmap-only delete 1, 1, 1; six other trees (flushes are lower bounds)"
-NEEDS = ("six other trees of the table, undo-redo logging and shadowing among them",)
+NEEDS = tuple(f"{tree} with {way}" for way in ("undo-redo logging", "shadowing")
+              for tree in ("B+-tree", "unsorted leaves", "unsorted leaves with a bitmap"))
 NOTE = "exact counts in one leaf; words are stored words, the paper counts bytes of a slot array"
 COUNTED = True
 
