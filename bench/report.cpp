@@ -99,6 +99,16 @@ void add_split(Json& json, const Row& row) {
   }
 }
 
+void add_space(Json& json, const Row& row, const Plan& plan) {
+  json["pool_bytes_per_key"] = rounded(row.pool_bytes_per_key);
+  json["file_bytes_per_key"] =
+      row.identity.in_dram ? Json(nullptr) : Json(rounded(row.file_bytes_per_key));
+  json["disk_per_live"] = plan.store ? Json(rounded(disk_per_live(row, plan))) : Json(nullptr);
+  json["dram_bytes_per_key"] = row.identity.persistent || row.identity.in_dram
+                                   ? Json(rounded(row.dram_bytes_per_key))
+                                   : Json(nullptr);
+}
+
 void add_over_time(Json& json, const Row& row) {
   json["over_time"] = Json::array();
   for (std::size_t repeat = 0; repeat < row.over_time.size(); ++repeat) {
@@ -180,13 +190,7 @@ Json row_json(const Row& row, const std::vector<Row>& rows, const Plan& plan) {
   add_epochs(json, row, plan);
   add_split(json, row);
   add_over_time(json, row);
-  json["pool_bytes_per_key"] = rounded(row.pool_bytes_per_key);
-  json["file_bytes_per_key"] =
-      row.identity.in_dram ? Json(nullptr) : Json(rounded(row.file_bytes_per_key));
-  json["disk_per_live"] = plan.store ? Json(rounded(disk_per_live(row, plan))) : Json(nullptr);
-  json["dram_bytes_per_key"] = row.identity.persistent || row.identity.in_dram
-                                   ? Json(rounded(row.dram_bytes_per_key))
-                                   : Json(nullptr);
+  add_space(json, row, plan);
   json["tree"] = row.identity.persistent ? Json::object() : Json(nullptr);
   for (const Figure& figure : row.figures) {
     json["tree"][figure.name] =

@@ -163,17 +163,18 @@ class Ascent {
 };
 
 // Copies out, from the last one downwards, what lies at the bound or below it (Aim::at), below it,
-// or anywhere (last). True: the scan is complete.
+// or anywhere (last). Keys that do not fall, in the leaf or from the one before, are damage.
 template <class Keys, class Item, class Key = typename Keys::Key>
-[[nodiscard]] bool take_back(const Keys& keys, std::span<const Item> sorted, Aim aim, Key bound,
-                             std::size_t limit, std::vector<Entry<Key>>& out) {
+[[nodiscard]] Taken take_back(const Keys& keys, std::span<const Item> sorted, Aim aim, Key bound,
+                              std::size_t limit, std::vector<Entry<Key>>& out) {
   for (std::size_t i = sorted.size(); i-- > 0;) {
     const Key key = keys.key_of(sorted[i].key);
     if (aim == Aim::at ? bound < key : aim == Aim::below && !(key < bound)) continue;
+    if (!out.empty() && !(key < Key(out.back().key))) return Taken::damaged;
     out.push_back({Keys::own(key), sorted[i].value});
-    if (out.size() == limit) return true;
+    if (out.size() == limit) return Taken::complete;
   }
-  return false;
+  return Taken::on;
 }
 
 }  // namespace everleaf::tree

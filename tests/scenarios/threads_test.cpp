@@ -353,7 +353,11 @@ TEST_P(Threads, ScansBesideLeavesThatEmpty) {
     std::vector<Entry<K>> seen;
     const std::uint64_t scans = scaled(3000);
     for (std::uint64_t scan = 0; scan < scans && !::testing::Test::HasFailure(); ++scan) {
-      EXPECT_EQ(index.scan(K{}, ~std::size_t{0}, seen), Outcome::done);
+      constexpr std::size_t kAll = ~std::size_t{0};
+      const bool up = scan % 2 == 0;
+      EXPECT_EQ(up ? index.scan(K{}, kAll, seen) : index.scan_back(std::nullopt, kAll, seen),
+                Outcome::done);
+      if (!up) std::ranges::reverse(seen);
       for (std::size_t i = 1; i < seen.size(); ++i) EXPECT_LT(seen[i - 1].key, seen[i].key);
       EXPECT_GE(seen.size(), stable.size());
     }

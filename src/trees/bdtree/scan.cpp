@@ -96,7 +96,9 @@ Outcome BdTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out&
     if (!read_leaf(path.leaf, batch)) continue;
     if (!path.parent().node->lock.unchanged(path.parent().version)) continue;
     if (!batch.sound) return Outcome::corrupt;
-    if (take_back(keys_, batch.all(), aim, Key(bound), limit, out)) return Outcome::done;
+    const Taken taken = take_back(keys_, batch.all(), aim, Key(bound), limit, out);
+    if (taken == Taken::damaged) return Outcome::corrupt;
+    if (taken == Taken::complete) return Outcome::done;
     if (!path.has_low) return Outcome::done;
     bound = Nodes::low_key(path);
     aim = Aim::below;

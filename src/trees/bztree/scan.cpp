@@ -90,7 +90,9 @@ Outcome BzTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out&
     if (limit - out.size() > kFew) expect_neighbour(path, false);
     if (!snapshot(leaf(path.leaf), items)) return Outcome::corrupt;
     const std::span<const Item<Key>> all(items);
-    if (take_back(keys_, all, aim, Key(bound_key), limit, out)) return Outcome::done;
+    const Taken taken = take_back(keys_, all, aim, Key(bound_key), limit, out);
+    if (taken == Taken::damaged) return Outcome::corrupt;
+    if (taken == Taken::complete) return Outcome::done;
     std::optional<Owned> low = bound(path, false);
     if (!low) return Outcome::done;
     if (aim == Aim::below && !(Key(*low) < Key(bound_key))) return Outcome::corrupt;

@@ -105,7 +105,6 @@ Outcome LodgeTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, O
     if (!path.parent().node->lock.unchanged(path.parent().version)) continue;
     const unsigned first = node.rank(probe, aim);
     unsigned i = first;
-    bool complete = false;
     while (true) {
       std::byte* const base = node.leaf(i);
       if (!node.latch.unchanged(version)) break;
@@ -119,8 +118,9 @@ Outcome LodgeTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, O
       }
       if (!node.latch.unchanged(version)) break;
       if (!batch.sort(keys_)) return Outcome::corrupt;
-      complete = take_back(keys_, batch.all(), aim, Key(bound), limit, out) || !has_low;
-      if (complete) return Outcome::done;
+      const Taken taken = take_back(keys_, batch.all(), aim, Key(bound), limit, out);
+      if (taken == Taken::damaged) return Outcome::corrupt;
+      if (taken == Taken::complete || !has_low) return Outcome::done;
       bound = std::move(low);
       aim = Aim::below;
       if (i-- == 0) break;

@@ -125,7 +125,9 @@ Outcome PbTree<Keys>::scan_back_once(std::optional<Key> from, std::size_t limit,
       if (aim == Aim::last && next != 0) break;
       if (!readable(sorted) || !keys_.readable(low)) return Outcome::corrupt;
       const std::size_t before = out.size();
-      if (take_back(keys_, sorted.all(), aim, Key(bound), limit, out)) return Outcome::done;
+      const Taken taken = take_back(keys_, sorted.all(), aim, Key(bound), limit, out);
+      if (taken == Taken::damaged) return Outcome::corrupt;
+      if (taken == Taken::complete) return Outcome::done;
       if (left == 0) return Outcome::done;
       if (out.size() != before) moves = 0;  // keys fall: a circle adds nothing, again and again
       if (!possible(left) || ++moves > most_moves()) return Outcome::corrupt;

@@ -113,7 +113,9 @@ Outcome WbTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out&
     const Step& step = path.steps[path.depth];
     if (read_leaf(step.node, step.version, batch) == Walk::retry) continue;
     if (!sort_batch(batch)) return Outcome::corrupt;
-    if (take_back(keys_, batch.all(), aim, Key(bound), limit, out)) return Outcome::done;
+    const Taken taken = take_back(keys_, batch.all(), aim, Key(bound), limit, out);
+    if (taken == Taken::damaged) return Outcome::corrupt;
+    if (taken == Taken::complete) return Outcome::done;
     if (!path.has_low) return Outcome::done;
     if (!keys_.readable(path.low)) return Outcome::corrupt;
     const Key low = keys_.key_of(path.low);
