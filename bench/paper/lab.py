@@ -240,12 +240,16 @@ class Lab:
 
     def commit(self):
         """Of the sources, with -dirty behind it where they were changed; "" where git knows none."""
+        def git(*arguments):
+            done = subprocess.run(["git", "-C", self.sources(), *arguments], capture_output=True, text=True, check=False)
+            return done.stdout.strip() if done.returncode == 0 else ""
+
         try:
-            done = subprocess.run(["git", "-C", self.sources(), "describe", "--always", "--dirty", "--abbrev=10",
-                                   "--exclude=*"], capture_output=True, text=True, check=False)
+            known = git("describe", "--always", "--abbrev=10", "--exclude=*")
+            changed = known and git("status", "--porcelain", "--", ".", ":!docs")
         except (CannotTest, OSError):
             return ""
-        return done.stdout.strip() if done.returncode == 0 else ""
+        return known + ("-dirty" if changed else "")
 
     def sources(self):
         """The source tree that this was built from."""
