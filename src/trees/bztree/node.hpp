@@ -137,25 +137,27 @@ class Leaf : public Node {
   // there was a moment without the key. All are looked at: which one it will be nobody can predict.
   [[nodiscard]] std::uint64_t candidates(std::uint32_t begin, std::uint32_t n,
                                          std::uint32_t hash) const {
-    if (n < 4) return (std::uint64_t{1} << n) - 1;
+    if (n < 8) return (std::uint64_t{1} << n) - 1;
     const base::Durable durable;  // values in words are (src/pmwcas, I1)
     const __m128i wanted = Meta::high_of(hash);
-    std::uint64_t met = 0;
-    const auto four = [&](std::uint32_t i) {
-      return std::uint64_t{four_candidates(begin + i, wanted)} << i;
-    };
-    for (std::uint32_t i = 0; i + 8 <= n; i += 8) met |= four(i) | four(i + 4);
-    // The last ones, some of them again.
-    return met | four(n - 4) | four(n < 8 ? 0 : n - 8);
+    const Word* const words = meta(begin);
+    // The last ones first, some of them again.
+    std::uint64_t met = eight_candidates(words + n - 8, wanted) << (n - 8);
+    for (std::size_t i = 0; i + 8 < n; i += 8) met |= eight_candidates(words + i, wanted) << i;
+    return met;
   }
-  [[nodiscard]] unsigned four_candidates(std::uint32_t i, __m128i wanted) const {
-    const auto two = [this](std::uint32_t k) {
-      return _mm_castsi128_ps(_mm_set_epi64x(static_cast<long long>(pmem::load(meta(k + 1))),
-                                             static_cast<long long>(pmem::load(meta(k)))));
+  [[nodiscard]] static std::uint64_t eight_candidates(const Word* words, __m128i wanted) {
+    const auto two = [words](std::size_t k) {
+      return _mm_castsi128_ps(_mm_set_epi64x(static_cast<long long>(pmem::load(words + k + 1)),
+                                             static_cast<long long>(pmem::load(words + k))));
     };
-    const __m128i high = _mm_castps_si128(_mm_shuffle_ps(two(i), two(i + 2), 0xDD));
-    const __m128i same = _mm_cmpeq_epi32(_mm_and_si128(high, Meta::high_mask()), wanted);
-    return static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(_mm_or_si128(same, high))));
+    const auto four = [&](std::size_t k) {
+      const __m128i high = _mm_castps_si128(_mm_shuffle_ps(two(k), two(k + 2), 0xDD));
+      return _mm_or_si128(_mm_cmpeq_epi32(_mm_and_si128(high, Meta::high_mask()), wanted), high);
+    };
+    const __m128i signs = _mm_packs_epi32(four(0), four(4));
+    return static_cast<std::uint64_t>(
+        _mm_movemask_epi8(_mm_packs_epi16(signs, _mm_setzero_si128())));
   }
 };
 
