@@ -18,17 +18,28 @@ constexpr unsigned kMostRounds = 100'000;
   std::fprintf(stderr, "everleaf-crash: %s, and there is no other thread\n", what);
   std::abort();
 }
+
+// Apart, so that a lock that nobody else can want needs no registers for them.
+[[gnu::noinline]] void lock_among(Scheduler& scheduler, const void* mutex, bool& held) {
+  scheduler.point();
+  scheduler.touch(mutex, true);
+  while (held) {
+    scheduler.block_on(mutex);
+    scheduler.touch(mutex, true);
+  }
+  held = true;
+}
+
+[[gnu::noinline]] void unlocked_among(Scheduler& scheduler, const void* mutex) {
+  scheduler.touch(mutex, true);
+  scheduler.wake(mutex);
+}
+
 }  // namespace
 
 void lock(const void* mutex, bool& held) noexcept {
-  Scheduler* const scheduler = Scheduler::active();
-  if (scheduler != nullptr) scheduler->point();
-  if (scheduler != nullptr) scheduler->touch(mutex, true);
-  while (held) {
-    if (scheduler == nullptr) alone("a lock is taken twice");
-    scheduler->block_on(mutex);
-    scheduler->touch(mutex, true);
-  }
+  if (Scheduler::active() != nullptr) return lock_among(*Scheduler::active(), mutex, held);
+  if (held) alone("a lock is taken twice");
   held = true;
 }
 
@@ -50,9 +61,7 @@ bool lock_or_give_up(const void* mutex, bool& held, unsigned patience) noexcept 
 
 void unlock(const void* mutex, bool& held) noexcept {
   held = false;
-  if (Scheduler::active() == nullptr) return;
-  Scheduler::active()->touch(mutex, true);
-  Scheduler::active()->wake(mutex);
+  if (Scheduler::active() != nullptr) unlocked_among(*Scheduler::active(), mutex);
 }
 
 void wait(unsigned round) noexcept {
