@@ -118,13 +118,13 @@ Arena::Arena(std::size_t capacity, std::size_t levels, Model model)
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("no memory for the arena");
   base_ = static_cast<std::byte*>(memory);
-  active_base_ = base_;
   for (Level& level : levels_) {
     level.dirty_of.resize(capacity >> shift_);
     level.undecided_of.resize(capacity >> shift_);
-    level.open.resize((capacity >> shift_) / 64 + 1);
+    level.open.resize(capacity / kUnitMost + 1);
     level.touched.resize(capacity >> shift_);
   }
+  now_ = {.base = base_, .bytes = capacity, .open = levels_[0].open.data()};
   is_copied_.resize(capacity >> shift_);
   used_.resize(capacity / kPage + 1);
   recording_ = levels_.size() > 1;
@@ -232,7 +232,7 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
                   std::uint64_t group) {
   ++stores_;
   last_store_ = pc;
-  if (!reading_ && !is_used(at, bytes) && !is_zero(active_base_ + at, bytes)) use(at, bytes);
+  if (!reading_ && !is_used(at, bytes) && !is_zero(now_.base + at, bytes)) use(at, bytes);
   if (!recording_) return;
   const std::size_t end = at + bytes;
   while (at < end) {
@@ -336,11 +336,16 @@ bool Arena::still(const Unsynced& store) const {
 
 // --- Choices -------------------------------------------------------------------------------------
 
-void Arena::set_open(Level& level, std::uint32_t unit, std::uint32_t index) {
-  level.undecided_of[unit] = index;
-  const std::uint64_t bit = std::uint64_t{1} << unit % 64;
-  std::uint64_t& word = level.open[unit / 64];
-  word = index != 0 ? word | bit : word & ~bit;
+void Arena::set_open(Level& level, const Undecided& u, std::uint32_t index) const {
+  level.undecided_of[u.unit] = index;
+  const std::size_t words = model_.unit / 8;
+  const std::size_t word = u.unit * words;
+  std::uint8_t& line = level.open[word / kLineWords];
+  const auto place = [&](std::uint64_t set) {
+    return static_cast<std::uint8_t>((set & all_of(words)) << word % kLineWords);
+  };
+  line &= static_cast<std::uint8_t>(~place(~std::uint64_t{0}));
+  if (index != 0) line |= place(u.differ);
 }
 
 void Arena::decide(std::size_t at, std::size_t bytes) {
@@ -401,7 +406,7 @@ std::uint64_t Arena::alike(const Undecided& u, unsigned image, std::uint64_t see
 }
 
 void Arena::decided(const Undecided& u) {
-  set_open(levels_[active_], u.unit, 0);
+  set_open(levels_[active_], u, 0);
   --undecided_count_;
 }
 
@@ -474,7 +479,7 @@ void Arena::verify_begin() {
   for (std::size_t i = 0; i < n; ++i) {
     const Verified& v = verified_[i];
     Undecided& u = open_of(v);
-    set_open(levels_[active_], u.unit, 0);  // the reads of the checksum decide nothing of it
+    set_open(levels_[active_], u, 0);  // the reads of the checksum decide nothing of it
     if (i < newest_to) {
       narrow(u, u.open & v.newest);
     } else if (i == torn) {
@@ -496,7 +501,7 @@ void Arena::verify_begin() {
 void Arena::verify_end(bool whole) {
   for (std::size_t i = 0; i < verified_.size(); ++i) {
     Undecided& u = levels_[active_].undecided[verified_[i].index];
-    set_open(levels_[active_], u.unit, verified_[i].index + 1);
+    set_open(levels_[active_], u, verified_[i].index + 1);
     if (i >= open_from_) {
       const std::uint64_t newest = u.open & verified_[i].newest;
       if (whole) stand_for(u, newest != 0 ? newest : u.open & -u.open);  // what was tried
@@ -515,9 +520,9 @@ void Arena::fill(const Undecided& u) {
   Bytes bytes = u.images[lowest(u.open)].bytes;
   if (reading_) {  // V5; nothing is stored on the level itself yet
     Bytes copy = bytes;
-    overlay(copy, u.written, active_base_ + u.unit * model_.unit);
+    overlay(copy, u.written, now_.base + u.unit * model_.unit);
     put(u.unit, bytes.data(), active_);
-    return copy_unit(active_base_ + u.unit * model_.unit, copy.data());
+    return copy_unit(now_.base + u.unit * model_.unit, copy.data());
   }
   overlay(bytes, u.written, unit_at(active_, u.unit));
   copy_unit(unit_at(active_, u.unit), bytes.data());
@@ -635,7 +640,14 @@ void Arena::add_images(Undecided& u, const Bytes& base, const Dirty& dirty, std:
 
 void Arena::finish(Undecided& u) {
   u.id = mix(9, u.unit);
-  for (const Image& image : u.images) u.id = hash_words(u.id, image.bytes.data(), kUnitMost);
+  u.differ = 0;
+  for (const Image& image : u.images) {
+    u.id = hash_words(u.id, image.bytes.data(), kUnitMost);
+    for (unsigned word = 0; word < kLineWords; ++word) {
+      const bool differs = word_of(image.bytes, word) != word_of(u.images.front().bytes, word);
+      u.differ |= static_cast<std::uint8_t>(differs ? 1U << word : 0U);
+    }
+  }
 }
 
 void Arena::enter() {
@@ -677,14 +689,16 @@ void Arena::enter() {
     add(old.images[newest_of(old)]);  // again: what comes of it is the newest
     finish(u);
   }
-  active_base_ = base(++active_);
+  now_.base = base(++active_);
+  now_.open = to.open.data();
+  undecided_count_ = 0;
   recording_ = active_ < deepest();
 }
 
 void Arena::leave() {
-  active_base_ = base(--active_);
+  now_.base = base(--active_);
   recording_ = levels_[active_].recording;
-  open_now_ = levels_[active_].open.data();
+  now_.open = levels_[active_].open.data();
   undecided_count_ = 0;
   for (const Undecided& u : undecided(levels_[active_])) {
     undecided_count_ += levels_[active_].undecided_of[u.unit] != 0 ? 1U : 0U;
@@ -695,7 +709,7 @@ void Arena::begin(std::vector<Choice> path) {
   Level& level = levels_[active_];
   level.path = std::move(path);
   level.next_choice = 0;
-  open_now_ = level.open.data();
+  now_.open = level.open.data();
   undecided_count_ = 0;
   for (std::size_t i = 0; i < level.undecided_count; ++i) {
     Undecided& u = level.undecided[i];
@@ -703,7 +717,7 @@ void Arena::begin(std::vector<Choice> path) {
     u.beside = 0;
     u.written = 0;
     if (u.images.size() == 1) continue;
-    set_open(level, u.unit, static_cast<std::uint32_t>(i + 1));
+    set_open(level, u, static_cast<std::uint32_t>(i + 1));
     ++undecided_count_;
   }
   recording_ = active_ < deepest();
@@ -712,7 +726,7 @@ void Arena::begin(std::vector<Choice> path) {
 
 void Arena::end() {
   Level& level = levels_[active_];
-  for (const Undecided& u : undecided(level)) set_open(level, u.unit, 0);
+  for (const Undecided& u : undecided(level)) set_open(level, u, 0);
   undecided_count_ = 0;
   for (const Saved& saved : level.undo) {
     if (level.touched[saved.unit] == kBelow) {
@@ -735,7 +749,7 @@ void Arena::begin_reading() {
   strayed_ = false;
   levels_[active_].recording = recording_;
   recording_ = false;
-  active_base_ = readers_base();
+  now_.base = readers_base();
 }
 
 void Arena::reader_will_write(std::size_t at, std::size_t bytes) {
@@ -765,7 +779,7 @@ bool Arena::end_reading() {
   copied_.clear();
   reading_ = false;
   recording_ = level.recording;
-  active_base_ = base(active_);
+  now_.base = base(active_);
   return !strayed_;
 }
 
@@ -871,7 +885,7 @@ void Arena::choose_image(std::uint64_t number) {
     u.open = std::uint64_t{1} << number % u.images.size();
     number /= u.images.size();
     fill(u);
-    set_open(levels_[active_], u.unit, 0);
+    set_open(levels_[active_], u, 0);
   }
   undecided_count_ = 0;
 }

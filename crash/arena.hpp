@@ -60,6 +60,16 @@ struct Choice {
 };
 inline constexpr std::uint32_t kLast = ~0U;  // a pick: everything that was stored
 
+// What each access of a pool looks at, in one line: most reads decide nothing, and need no more.
+struct alignas(64) Now {
+  std::byte* base = nullptr;           // of the active level, or of the readers' copy
+  std::size_t bytes = 0;               // behind it; 0: no read takes the short way
+  const std::uint8_t* open = nullptr;  // per line of it: the words of which a read may decide some
+  std::int64_t left = kNoLimit;        // accesses; below 0: a recovery does not end
+  static constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
+};
+inline constexpr std::size_t kLineWords = 8;
+
 class Arena {
  public:
   Arena(std::size_t capacity, std::size_t levels, Model model);
@@ -68,13 +78,15 @@ class Arena {
   ~Arena();
 
   [[nodiscard]] std::byte* base(std::size_t level) const { return base_ + level * capacity_; }
-  [[nodiscard]] std::byte* active_base() const { return active_base_; }
+  [[nodiscard]] std::byte* active_base() const { return now_.base; }
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
   // Of all levels and of the readers' copy.
   [[nodiscard]] std::size_t bytes() const { return capacity_ * (levels_.size() + 1); }
   [[nodiscard]] std::size_t deepest() const { return levels_.size() - 1; }
   [[nodiscard]] std::size_t level() const { return active_; }
   [[nodiscard]] const Model& model() const { return model_; }
+
+  [[nodiscard]] Now& now() { return now_; }
 
   // --- What the hooks call, with offsets into the active level. ---
   void will_read(std::size_t at, std::size_t bytes) {
@@ -83,18 +95,18 @@ class Arena {
       strayed_ = true;
       return;
     }
-    const std::size_t first = at >> shift_;
-    const std::size_t last = (at + bytes - 1) >> shift_;
-    if (is_open(first) || (last != first && (last - first > 1 || is_open(last)))) decide(at, bytes);
+    if (open_in(at, bytes)) decide(at, bytes);
   }
-  // Whether a read in the range would decide something.
+  // Whether a read in the range may decide something.
   [[nodiscard]] bool open_in(std::size_t at, std::size_t bytes) const {
     if (undecided_count_ == 0) return false;
-    bool any = false;
-    for (std::size_t unit = at >> shift_; unit <= (at + bytes - 1) >> shift_; ++unit) {
-      any = any || is_open(unit);
+    std::size_t word = at / 8;
+    const std::size_t last = (at + bytes - 1) / 8;
+    for (; word / kLineWords < last / kLineWords; word = (word / kLineWords + 1) * kLineWords) {
+      if (now_.open[word / kLineWords] >> word % kLineWords != 0) return true;
     }
-    return any;
+    const unsigned from_word = now_.open[word / kLineWords] >> word % kLineWords;
+    return (from_word & ((2U << (last - word)) - 1)) != 0;
   }
   void will_write(std::size_t at, std::size_t bytes);
   // `group`: of stores that may be made in any order, at least kFirstGroup; 0: the words of this
@@ -225,6 +237,7 @@ class Arena {
     std::vector<Image> images;   // distinct, in the order of their first appearance
     std::size_t newest = 0;      // index: all stores
     std::uint64_t id = 0;        // hash of them
+    std::uint8_t differ = 0;     // words that are not the same in all of them
     std::size_t stores = 0;      // unsynced at the crash
     std::uint64_t open = 0;      // a set of images
     std::uint64_t beside = 0;    // images that are not in it and that its first one stands for
@@ -238,8 +251,8 @@ class Arena {
   };
   struct Level {
     std::vector<std::uint32_t> dirty_of;      // per unit: index + 1
-    std::vector<std::uint32_t> undecided_of;  // per unit: index + 1; 0: it is not,
-    std::vector<std::uint64_t> open;          // and has no bit here: what every read looks at
+    std::vector<std::uint32_t> undecided_of;  // per unit: index + 1; 0: it is not
+    std::vector<std::uint8_t> open;           // Now::open
     std::vector<std::uint8_t> touched;        // per unit: saved, or kBelow; of level 0 nobody asks
     std::vector<Dirty> dirty;
     std::size_t dirty_count = 0;
@@ -259,11 +272,8 @@ class Arena {
     std::uint64_t oldest;  // or as they were before all unsynced stores
     std::uint64_t seen;    // the covered bytes
   };
-  [[nodiscard]] bool is_open(std::size_t unit) const {
-    return (open_now_[unit / 64] >> (unit % 64) & 1) != 0;
-  }
   // `index`: of undecided, + 1; 0: it is decided.
-  static void set_open(Level& level, std::uint32_t unit, std::uint32_t index);
+  void set_open(Level& level, const Undecided& u, std::uint32_t index) const;
   void decide(std::size_t at, std::size_t bytes);
   void cover(std::uint32_t index, std::size_t from, std::size_t to);
   [[nodiscard]] static unsigned newest_of(const Undecided& u);
@@ -313,9 +323,8 @@ class Arena {
   static constexpr std::uint8_t kBelow = 2;  // saved, and changed on the levels below, too
   std::vector<std::uint8_t> used_;           // pages that were not always zero, on any level
   std::size_t active_ = 0;
-  std::byte* active_base_ = nullptr;
-  const std::uint64_t* open_now_ = nullptr;  // of the active level
-  std::size_t undecided_count_ = 0;          // of the active level
+  Now now_;
+  std::size_t undecided_count_ = 0;  // of the active level
   std::vector<Verified> verified_;
   std::size_t open_from_ = 0;  // of verified_: these stay open where it is torn
   bool recording_ = true;

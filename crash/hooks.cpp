@@ -1,5 +1,6 @@
 // The entry points that `-fsanitize=thread` calls in the observed build, and the wrapped memory
-// functions. An access outside the arena costs a subtraction and a comparison.
+// functions. An access outside the arena costs a subtraction and a comparison; one inside looks at
+// one more line (Now), as long as it decides nothing.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@ namespace {
 struct alignas(64) Watched {
   std::uintptr_t base = 0;
   std::size_t bytes = 0;  // 0: nobody watches
+  Now* now = nullptr;
 };
 Watched g_watched;
 Recorder* g_recorder = nullptr;
@@ -28,7 +30,7 @@ void Recorder::watch(Recorder* recorder) {
   g_watched.bytes = 0;
   if (recorder == nullptr) return;
   g_watched = {reinterpret_cast<std::uintptr_t>(recorder->arena().base(0)),
-               recorder->arena().bytes()};
+               recorder->arena().bytes(), &recorder->arena().now()};
 }
 
 namespace {
@@ -39,7 +41,29 @@ inline bool watched(const volatile void* address) {
 
 std::size_t offset_of(const volatile void* address) {
   return reinterpret_cast<std::uintptr_t>(address) -
-         reinterpret_cast<std::uintptr_t>(g_recorder->arena().active_base());
+         reinterpret_cast<std::uintptr_t>(g_watched.now->base);
+}
+
+// Whether a read, which lies in one line, takes the short way: it has nothing to decide. It is
+// counted.
+[[gnu::always_inline]] inline bool passes(Now& now, std::size_t at) {
+  if (at >= now.bytes || now.open[at / kUnitMost] != 0) [[unlikely]]
+    return false;
+  if (--now.left < 0) [[unlikely]]
+    g_recorder->runaway();
+  return true;
+}
+
+// The same of any.
+[[gnu::always_inline]] inline bool passes(Now& now, std::size_t at, std::size_t bytes) {
+  const std::size_t last = (at + bytes - 1) / kUnitMost;
+  // Keys mostly are in one line or two.
+  if (at >= now.bytes || bytes > now.bytes - at || last - at / kUnitMost > 1 ||
+      (now.open[at / kUnitMost] | now.open[last]) != 0) [[unlikely]]
+    return false;
+  if (--now.left < 0) [[unlikely]]
+    g_recorder->runaway();
+  return true;
 }
 
 // Apart, so that an access outside the arena, which most are, needs no registers for them.
@@ -52,8 +76,16 @@ std::size_t offset_of(const volatile void* address) {
   if (bytes != 0) g_recorder->write(offset_of(address), bytes, pc);
 }
 
+template <std::size_t bytes>
+[[gnu::always_inline]] inline void on_read_of(const volatile void* address) {
+  if (!watched(address)) return;
+  const std::size_t at = offset_of(address);
+  if (at % bytes != 0 || !passes(*g_watched.now, at)) [[unlikely]]
+    read_watched(address, bytes);
+}
+
 inline void on_read(const volatile void* address, std::size_t bytes) {
-  if (watched(address)) [[unlikely]]
+  if (watched(address) && !passes(*g_watched.now, offset_of(address), bytes)) [[unlikely]]
     read_watched(address, bytes);
 }
 
@@ -86,7 +118,7 @@ inline void after_atomic(const volatile T* address, const void* pc, bool bits) {
 }
 
 template <class T>
-inline bool exchange_if(volatile T* address, T* expected, T desired, const void* pc) {
+[[gnu::noinline]] bool exchange_apart(volatile T* address, T* expected, T desired, const void* pc) {
   before_atomic(address, true);
   const bool done = __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,
                                                 __ATOMIC_SEQ_CST);
@@ -99,41 +131,40 @@ inline bool exchange_if(volatile T* address, T* expected, T desired, const void*
   return done;
 }
 
+template <class T>
+inline bool exchange_if(volatile T* address, T* expected, T desired, const void* pc) {
+  if (Scheduler::active() == nullptr && !watched(address))
+    return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,
+                                       __ATOMIC_SEQ_CST);
+  return exchange_apart(address, expected, desired, pc);
+}
+
 // Bits of a word that have different owners.
-constexpr bool of_bits(std::string_view name) {
+consteval bool of_bits(std::string_view name) {
   return name == "fetch_or" || name == "fetch_and";
 }
 
 // Apart for the same reason as read_watched().
 template <class T>
-[[gnu::noinline]] T load_shared(const volatile T* address, bool shared) {
-  before_atomic(address, false, shared);
-  return __atomic_load_n(address, __ATOMIC_SEQ_CST);
-}
-
-// While no threads are simulated: the most frequent of all watched accesses.
-template <class T>
-[[gnu::noinline]] T load_watched(const volatile T* address) {
-  g_recorder->settle();
-  g_recorder->atomic();
-  g_recorder->read(offset_of(address), sizeof(T));
+[[gnu::noinline]] T load_apart(const volatile T* address, int order) {
+  before_atomic(address, false, order != __ATOMIC_RELAXED);
   return __atomic_load_n(address, __ATOMIC_SEQ_CST);
 }
 
 template <class T>
-inline T load_atomic(const volatile T* address, bool shared) {
+inline T load_atomic(const volatile T* address, int order) {
   if (Scheduler::active() != nullptr) [[unlikely]]
-    return load_shared(address, shared);
-  if (watched(address)) return load_watched(address);
+    return load_apart(address, order);
+  // The most frequent of all watched accesses.
+  if (watched(address) && !passes(*g_watched.now, offset_of(address))) [[unlikely]]
+    return load_apart(address, order);
   return __atomic_load_n(address, __ATOMIC_SEQ_CST);
 }
 
 template <class T, class F>
-inline auto store_atomic(volatile T* address, const void* pc, F&& access, bool shared = true,
-                         bool bits = false) {
-  // A counter or a lock in DRAM, and no threads are simulated.
-  if (Scheduler::active() == nullptr && !watched(address)) return access();
-  before_atomic(address, true, shared);
+[[gnu::noinline]] auto store_apart(volatile T* address, const void* pc, F access, int order,
+                                   bool bits) {
+  before_atomic(address, true, order != __ATOMIC_RELAXED);
   if constexpr (std::is_void_v<decltype(access())>) {
     access();
     after_atomic(address, pc, bits);
@@ -142,6 +173,15 @@ inline auto store_atomic(volatile T* address, const void* pc, F&& access, bool s
     after_atomic(address, pc, bits);
     return result;
   }
+}
+
+// `access` has copies of what it needs: a reference would keep that in memory here.
+template <class T, class F>
+[[gnu::always_inline]] inline auto store_atomic(volatile T* address, const void* pc, F access,
+                                                int order, bool bits = false) {
+  // A counter or a lock in DRAM, and no threads are simulated.
+  if (Scheduler::active() == nullptr && !watched(address)) return access();
+  return store_apart(address, pc, access, order, bits);
 }
 
 }  // namespace
@@ -176,7 +216,7 @@ std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::siz
     const std::size_t bytes = ((end - begin - 1) * stride + 1) * sizeof *first;
     const bool alone = Scheduler::active() == nullptr;
     // What is all zeroes.
-    if (alone && !fits(0) && watched(from) && g_recorder->gauge == nullptr &&
+    if (alone && !fits(0) && watched(from) && !g_recorder->listens() &&
         g_recorder->arena().untouched(offset_of(from), bytes))
       continue;
     const bool plain =
@@ -184,7 +224,7 @@ std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::siz
     for (std::size_t i = begin; i < end; ++i) {
       const std::uint64_t* const word = first + i * stride;
       const std::uint64_t held =
-          plain ? __atomic_load_n(word, __ATOMIC_RELAXED) : load_atomic(word, true);
+          plain ? __atomic_load_n(word, __ATOMIC_RELAXED) : load_atomic(word, __ATOMIC_ACQUIRE);
       if (fits(held)) return i;
     }
   }
@@ -220,6 +260,7 @@ void reached(const char* path) noexcept {
 using everleaf::crash::exchange_if;
 using everleaf::crash::g_recorder;
 using everleaf::crash::on_read;
+using everleaf::crash::on_read_of;
 using everleaf::crash::on_write;
 using everleaf::crash::store_atomic;
 using everleaf::crash::watched;
@@ -239,13 +280,13 @@ void __tsan_vptr_read(void**) {}
 // One line for each size: the names are the compiler's.
 #define EVERLEAF_ACCESS(n)                  \
   void __tsan_read##n(void* p) {            \
-    on_read(p, n);                          \
+    on_read_of<n>(p);                       \
   }                                         \
   void __tsan_write##n(void* p) {           \
     on_write(p, n, EVERLEAF_PC);            \
   }                                         \
   void __tsan_unaligned_read##n(void* p) {  \
-    on_read(p, n);                          \
+    on_read_of<n>(p);                       \
   }                                         \
   void __tsan_unaligned_write##n(void* p) { \
     on_write(p, n, EVERLEAF_PC);            \
@@ -281,7 +322,7 @@ __extension__ typedef unsigned __int128 everleaf_a128;
   everleaf_a##bits __tsan_atomic##bits##_##name(volatile everleaf_a##bits* p, everleaf_a##bits v, \
                                                 int) {                                            \
     return store_atomic(                                                                          \
-        p, EVERLEAF_PC, [&] { return builtin(p, v, __ATOMIC_SEQ_CST); }, true,                    \
+        p, EVERLEAF_PC, [p, v] { return builtin(p, v, __ATOMIC_SEQ_CST); }, __ATOMIC_SEQ_CST,     \
         everleaf::crash::of_bits(#name));                                                         \
   }
 #define EVERLEAF_CAS(bits, name)                                                          \
@@ -292,12 +333,11 @@ __extension__ typedef unsigned __int128 everleaf_a128;
   }
 #define EVERLEAF_ATOMIC(bits)                                                                     \
   everleaf_a##bits __tsan_atomic##bits##_load(const volatile everleaf_a##bits* p, int order) {    \
-    return everleaf::crash::load_atomic(p, order != __ATOMIC_RELAXED);                            \
+    return everleaf::crash::load_atomic(p, order);                                                \
   }                                                                                               \
   void __tsan_atomic##bits##_store(volatile everleaf_a##bits* p, everleaf_a##bits v, int order) { \
     store_atomic(                                                                                 \
-        p, EVERLEAF_PC, [&] { __atomic_store_n(p, v, __ATOMIC_RELEASE); },                        \
-        order != __ATOMIC_RELAXED);                                                               \
+        p, EVERLEAF_PC, [p, v] { __atomic_store_n(p, v, __ATOMIC_RELEASE); }, order);             \
   }                                                                                               \
   EVERLEAF_RMW(bits, exchange, __atomic_exchange_n)                                               \
   EVERLEAF_RMW(bits, fetch_add, __atomic_fetch_add)                                               \
@@ -338,43 +378,59 @@ void* __real_memmove(void* to, const void* from, std::size_t bytes);
 void* __real_memset(void* to, int value, std::size_t bytes);
 int __real_memcmp(const void* a, const void* b, std::size_t bytes);
 
-void* __wrap_memcpy(void* to, const void* from, std::size_t bytes) {
+// The functions proper are apart: what touches no pool goes straight on.
+[[gnu::noinline]] static void copy_watched(void* to, const void* from, std::size_t bytes,
+                                           const void* pc,
+                                           void* (*copy)(void*, const void*, std::size_t)) {
   before_copy(from);
   on_read(from, bytes);
-  if (!watched(to) || bytes == 0) return __real_memcpy(to, from, bytes);
+  if (!watched(to) || bytes == 0) {
+    copy(to, from, bytes);
+    return;
+  }
   const std::size_t at = everleaf::crash::offset_of(to);
   g_recorder->before_store(at, bytes);
-  __real_memcpy(to, from, bytes);
-  g_recorder->after_copy(at, bytes, EVERLEAF_PC);
-  return to;
+  copy(to, from, bytes);
+  g_recorder->after_copy(at, bytes, pc);
 }
 
-void* __wrap_memmove(void* to, const void* from, std::size_t bytes) {
-  before_copy(from);
-  on_read(from, bytes);
-  if (!watched(to) || bytes == 0) return __real_memmove(to, from, bytes);
-  const std::size_t at = everleaf::crash::offset_of(to);
-  g_recorder->before_store(at, bytes);
-  __real_memmove(to, from, bytes);
-  g_recorder->after_copy(at, bytes, EVERLEAF_PC);
-  return to;
-}
-
-void* __wrap_memset(void* to, int value, std::size_t bytes) {
-  if (!watched(to) || bytes == 0) return __real_memset(to, value, bytes);
+[[gnu::noinline]] static void set_watched(void* to, int value, std::size_t bytes, const void* pc) {
+  if (bytes == 0) return;
   const std::size_t at = everleaf::crash::offset_of(to);
   g_recorder->before_store(at, bytes);
   __real_memset(to, value, bytes);
-  g_recorder->after_copy(at, bytes, EVERLEAF_PC);
-  return to;
+  g_recorder->after_copy(at, bytes, pc);
 }
 
-int __wrap_memcmp(const void* a, const void* b, std::size_t bytes) {
+[[gnu::noinline]] static int compare_watched(const void* a, const void* b, std::size_t bytes) {
   before_copy(a);
   before_copy(b);
   on_read(a, bytes);
   on_read(b, bytes);
   return __real_memcmp(a, b, bytes);
+}
+
+void* __wrap_memcpy(void* to, const void* from, std::size_t bytes) {
+  if (!watched(to) && !watched(from)) return __real_memcpy(to, from, bytes);
+  copy_watched(to, from, bytes, EVERLEAF_PC, __real_memcpy);
+  return to;
+}
+
+void* __wrap_memmove(void* to, const void* from, std::size_t bytes) {
+  if (!watched(to) && !watched(from)) return __real_memmove(to, from, bytes);
+  copy_watched(to, from, bytes, EVERLEAF_PC, __real_memmove);
+  return to;
+}
+
+void* __wrap_memset(void* to, int value, std::size_t bytes) {
+  if (!watched(to)) return __real_memset(to, value, bytes);
+  set_watched(to, value, bytes, EVERLEAF_PC);
+  return to;
+}
+
+int __wrap_memcmp(const void* a, const void* b, std::size_t bytes) {
+  if (!watched(a) && !watched(b)) return __real_memcmp(a, b, bytes);
+  return compare_watched(a, b, bytes);
 }
 
 }  // extern "C"

@@ -127,7 +127,7 @@ std::optional<Measured> measure(const Row& row) {
   for (std::size_t i = keys.size(); i > 1; --i) std::swap(keys[i - 1], keys[random.below(i)]);
   for (const std::uint64_t key : keys) (void)index->insert(key, random.word());
   Meter meter({arena.base(0), kCapacity});
-  recorder.gauge = &meter;
+  recorder.listen(&meter);
   Measured all;
   const double places = row.entries + 1;
   for (std::uint64_t i = 0; i <= row.entries; ++i) {
@@ -145,7 +145,7 @@ std::optional<Measured> measure(const Row& row) {
     if (index->insert(key, random.word()) != Outcome::done) return std::nullopt;
     all.split = meter.take();
   }
-  recorder.gauge = nullptr;
+  recorder.listen(nullptr);
   PoolAccess::state(*pool).abandon();
   Recorder::watch(nullptr);
   return all;

@@ -77,7 +77,7 @@ void Recorder::flushed(pmem::Offset at, std::size_t bytes, pmem::Site site) {
   atomic();
   touch(at / pmem::kLine * pmem::kLine, bytes + at % pmem::kLine, false);
   ++flushes;
-  if (gauge != nullptr) gauge->flushed(at, bytes);
+  if (gauge_ != nullptr) gauge_->flushed(at, bytes);
   if (!drop(site, Act::flush)) arena_.flushed(at, bytes, thread());
 }
 
@@ -86,12 +86,12 @@ void Recorder::fencing(pmem::Site site) {
   settle();
   atomic();
   ++fences;
-  if (gauge != nullptr) gauge->fenced();
+  if (gauge_ != nullptr) gauge_->fenced();
   if (drop(site, Act::fence)) return;
   if (crasher != nullptr) {
     if (const std::string wrong = arena_.audit(false, 0); !wrong.empty()) crasher->escaped(wrong);
   }
-  if (dependencies && arena_.flushing(thread()) && crasher != nullptr) {
+  if (dependencies_ && arena_.flushing(thread()) && crasher != nullptr) {
     if (const std::string what = depends(); !what.empty())
       crasher->escaped("a fence makes durable what was written after reading " + what);
   }
@@ -112,7 +112,7 @@ std::string Recorder::depends() const {
 
 void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by,
                       std::uint64_t group) {
-  if (gauge != nullptr) gauge->stored(at, bytes);
+  if (gauge_ != nullptr) gauge_->stored(at, bytes);
   if (!arena_.model().all_survive || !arena_.crashable() || crasher == nullptr)
     return arena_.wrote(at, bytes, pc, by, group);
   // A kill may leave a wide store or a copy half done: after each word, but not each of a long one.
@@ -129,11 +129,12 @@ void Recorder::stored(std::size_t at, std::size_t bytes, const void* pc, unsigne
 void Recorder::settle_pending() {
   const std::size_t bytes = pending_bytes_;
   pending_bytes_ = 0;
+  choose_way();
   stored(pending_at_, bytes, pending_pc_, thread(), plain_group());
 }
 
 void Recorder::learnt(std::size_t at, std::size_t bytes) {
-  if (dependencies && durable_[thread()] == 0 && !of_allocator(at))
+  if (dependencies_ && durable_[thread()] == 0 && !of_allocator(at))
     arena_.unsynced(at, bytes, thread(), saw_[thread()]);
 }
 
@@ -145,19 +146,20 @@ void Recorder::touch(std::size_t at, std::size_t bytes, bool stores) {
 
 void Recorder::read_and_note(std::size_t at, std::size_t bytes, bool only_read) {
   touch(at, bytes, false);
-  if (gauge != nullptr) gauge->read(at, bytes);
+  if (gauge_ != nullptr) gauge_->read(at, bytes);
   if (only_read) learnt(at, bytes);
   arena_.will_read(at, bytes);
 }
 
 void Recorder::write(std::size_t at, std::size_t bytes, const void* pc) {
   settle();
-  if (++events_ > limit_) runaway();
+  if (--now_.left < 0) runaway();
   touch(at, bytes, true);
   arena_.will_write(at, bytes);
   pending_at_ = at;
   pending_bytes_ = bytes;
   pending_pc_ = pc;
+  now_.bytes = 0;  // until it is settled
 }
 
 void Recorder::before_store(std::size_t at, std::size_t bytes) {

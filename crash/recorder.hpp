@@ -1,6 +1,7 @@
 // Between the hooks and the arena: pending stores, sites, crash points, counters.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -57,18 +58,19 @@ class Recorder final : public pmem::Observer {
 
   // --- Hooks ---
   void read(std::size_t at, std::size_t bytes, bool only_read = true) {
-    if (++events_ > limit_) [[unlikely]]
+    if (--now_.left < 0) [[unlikely]]
       runaway();
-    if (gauge != nullptr || dependencies) [[unlikely]]
+    if (notes_) [[unlikely]]
       return read_and_note(at, bytes, only_read);
     arena_.will_read(at, bytes);
   }
   // Whether reads in this range decide nothing and nobody counts them: then they count as one.
   [[nodiscard]] bool read_plainly(std::size_t at, std::size_t bytes) {
     settle();
-    if (gauge != nullptr || dependencies || arena_.open_in(at, bytes)) return false;
+    if (notes_ || now_.left == 0 || arena_.open_in(at, bytes)) return false;
     atomic();
-    return ++events_ <= limit_;
+    --now_.left;
+    return true;
   }
   void write(std::size_t at, std::size_t bytes, const void* pc);
   void settle() {  // the pending store has happened
@@ -90,13 +92,16 @@ class Recorder final : public pmem::Observer {
   // Another simulated thread may run first.
   void schedule();
   // Another level begins or ends: no store is pending in it.
-  void switch_level() { pending_bytes_ = 0; }
+  void switch_level() {
+    pending_bytes_ = 0;
+    choose_way();
+  }
 
   // The hooks' events until the next call; more than that is a recovery that does not end.
   void allow(std::uint64_t events) {
-    events_ = 0;
-    limit_ = events;
+    now_.left = static_cast<std::int64_t>(std::min(events, Now::kNoLimit));
   }
+  [[noreturn]] void runaway() const;
 
   // What a call of the current thread has read so far of others' stores that a crash can still
   // lose; empty: nothing.
@@ -109,10 +114,25 @@ class Recorder final : public pmem::Observer {
   void new_threads() { durable_ = unseen_ = {}; }
   [[nodiscard]] std::string depends() const;
 
+  // Look for them: simulated threads on a strict tree.
+  void look_for_dependencies(bool on) {
+    dependencies_ = on;
+    choose_way();
+  }
+  [[nodiscard]] bool dependencies() const { return dependencies_; }
+  void listen(Gauge* gauge) {
+    gauge_ = gauge;
+    choose_way();
+  }
+  [[nodiscard]] bool listens() const { return gauge_ != nullptr; }
+
+  // Plain stores are made in any order that a compiler may give them.
+  void permute(bool on) {
+    permuted_ = on;
+    choose_way();
+  }
+
   Crasher* crasher = nullptr;
-  bool dependencies = false;  // look for them: simulated threads on a strict tree
-  bool permuted = false;      // plain stores are made in any order that a compiler may give them
-  Gauge* gauge = nullptr;
   bool collect_sites = false;
   std::uint64_t point = 0;  // the newest crash point of the workload
   std::map<SiteId, SiteUse> sites;
@@ -150,18 +170,24 @@ class Recorder final : public pmem::Observer {
   static void touch(std::size_t at, std::size_t bytes, bool stores);
   void read_and_note(std::size_t at, std::size_t bytes, bool only_read);
   void stored(std::size_t at, std::size_t bytes, const void* pc, unsigned by, std::uint64_t group);
-  [[nodiscard]] std::uint64_t plain_group() const { return permuted ? interval_ : 0; }
+  [[nodiscard]] std::uint64_t plain_group() const { return permuted_ ? interval_ : 0; }
   bool drop(const pmem::Site& site, Act act);
   void note_site(SiteUse& use);
-  [[noreturn]] void runaway() const;
+  // Whether reads may take the short way: not where somebody notes them, where loads end an
+  // interval that matters, or where the next load settles a store.
+  void choose_way() {
+    notes_ = gauge_ != nullptr || dependencies_;
+    now_.bytes = notes_ || permuted_ || pending_bytes_ != 0 ? 0 : arena_.capacity();
+  }
 
   Arena& arena_;
-  // What each access looks at. The two that it counts up are not neighbours: a compiler would add
-  // to both at once, and wait for the store of the one that was counted alone before.
-  std::uint64_t events_ = 0;
-  std::uint64_t limit_ = ~std::uint64_t{0};
-  std::size_t pending_bytes_ = 0;
+  Now& now_ = arena_.now();
+  bool dependencies_ = false;
+  bool permuted_ = false;
+  bool notes_ = false;
+  Gauge* gauge_ = nullptr;
   std::uint64_t interval_ = kFirstGroup;  // between atomic accesses, flushes and fences
+  std::size_t pending_bytes_ = 0;
   std::size_t pending_at_ = 0;
   const void* pending_pc_ = nullptr;
   std::array<std::vector<Arena::Unsynced>, kMostThreads> saw_;

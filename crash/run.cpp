@@ -75,7 +75,7 @@ class Run final : Crasher {
     if (!config.replay.empty()) arena_.paths_are_given();
     recorder_.crasher = this;
     recorder_.collect_sites = config.collect_sites;
-    recorder_.permuted = config.permuted;
+    recorder_.permute(config.permuted);
     recorder_.dropped = config.dropped;
     Recorder::watch(&recorder_);
   }

@@ -75,7 +75,7 @@ class StoreRun final : Crasher {
     if (!config_.replay.empty()) arena_.paths_are_given();
     recorder_.crasher = this;
     recorder_.collect_sites = config_.collect_sites;
-    recorder_.permuted = config_.permuted;
+    recorder_.permute(config_.permuted);
     recorder_.dropped = config_.dropped;
     Recorder::watch(&recorder_);
   }

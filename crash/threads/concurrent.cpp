@@ -166,11 +166,11 @@ class Concurrent final : Crasher {
       });
     }
     quiet_ = !crashes_;
-    recorder_.dependencies = strict_;
+    recorder_.look_for_dependencies(strict_);
     recorder_.new_threads();
     Trace trace = scheduler_.run(bodies, policy, kMostPoints);
     quiet_ = true;
-    recorder_.dependencies = false;
+    recorder_.look_for_dependencies(false);
     if (!trace.stuck.empty()) {
       fail(trace.stuck);
       return trace;
@@ -274,7 +274,7 @@ class Concurrent final : Crasher {
   }
 
   void answered() {
-    if (!recorder_.dependencies) return;
+    if (!recorder_.dependencies()) return;
     if (const std::string what = recorder_.depends(); !what.empty())
       fail("a call answers after reading " + what);
   }

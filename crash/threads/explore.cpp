@@ -78,7 +78,8 @@ void Explorer::at_random(const Run& run) {
 Recoveries crash_here(Recorder& recorder, std::uint64_t most,
                       const std::function<bool()>& recover) {
   const Scheduler::Pause pause;
-  const bool dependencies = std::exchange(recorder.dependencies, false);
+  const bool dependencies = recorder.dependencies();
+  recorder.look_for_dependencies(false);
   Arena& arena = recorder.arena();
   arena.enter();
   recorder.switch_level();
@@ -96,7 +97,7 @@ Recoveries crash_here(Recorder& recorder, std::uint64_t most,
   }
   arena.leave();
   recorder.switch_level();
-  recorder.dependencies = dependencies;
+  recorder.look_for_dependencies(dependencies);
   return done;
 }
 

@@ -389,11 +389,11 @@ class Words final : Crasher {
       });
     }
     quiet_ = false;
-    recorder_.dependencies = true;
+    recorder_.look_for_dependencies(true);
     recorder_.new_threads();
     Trace trace = scheduler_.run(bodies, policy, kMostPoints, parked_);
     quiet_ = true;
-    recorder_.dependencies = false;
+    recorder_.look_for_dependencies(false);
     recorder_.settle();
     if (!trace.stuck.empty()) {
       fail(trace.stuck);
@@ -465,7 +465,7 @@ class Words final : Crasher {
       WordsCall& call = mine.back();
       call.returned = ++clock_;
       returned(thread);
-      if (recorder_.dependencies) {
+      if (recorder_.dependencies()) {
         if (const std::string what = recorder_.depends(); !what.empty())
           fail("a call answers after reading " + what);
       }

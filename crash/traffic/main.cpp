@@ -94,7 +94,7 @@ class Subject {
   Subject(const Subject&) = delete;
   Subject& operator=(const Subject&) = delete;
   ~Subject() {
-    recorder_.gauge = nullptr;
+    recorder_.listen(nullptr);
     index_.reset();
     if (pool_) PoolAccess::state(*pool_).abandon();
     Recorder::watch(nullptr);
@@ -115,7 +115,7 @@ class Subject {
       if (phase.kind == Phase::Kind::load) {
         load(phase, sequence, epoch_ops);
         model_.emplace(std::span(arena_.base(0), arena_.capacity()), machine_);
-        recorder_.gauge = &*model_;
+        recorder_.listen(&*model_);
         continue;
       }
       rows.push_back(measure(phase, sequence, epoch_ops));

@@ -48,6 +48,29 @@ std::uint64_t after_a_crash(Arena& arena, F&& recovery) {
   return executions;
 }
 
+// Words that are the same in all images of a line.
+TEST(Arena, AReadOfWhatIsTheSameInAllImagesDecidesNothing) {
+  for (const std::size_t unit : {std::size_t{8}, std::size_t{64}}) {
+    Arena arena(kBytes, 2, {.unit = unit, .all_survive = false});
+    store(arena, 64, 1);
+    store(arena, 80, 2);
+    const std::uint64_t executions = after_a_crash(arena, [&] {
+      for (const std::size_t at : {std::size_t{0}, std::size_t{72}, std::size_t{88}}) {
+        EXPECT_FALSE(arena.open_in(at, 8));
+        EXPECT_EQ(load(arena, at), 0U);
+      }
+      EXPECT_FALSE(arena.open_in(128, kBytes - 128));
+      EXPECT_FALSE(arena.open_in(88, 64));
+      EXPECT_TRUE(arena.open_in(0, 65));
+      EXPECT_TRUE(arena.open_in(60, 5));
+      EXPECT_TRUE(arena.open_in(0, kBytes));
+      EXPECT_TRUE(arena.open_in(87, 1));
+      (void)load(arena, 80);
+    });
+    EXPECT_EQ(executions, 2U) << unit;
+  }
+}
+
 // Where a unit is a word, its number could make up for the word: 120 of 256 contents looked like
 // another one, so that crashes in a recovery were taken for others that had been looked at.
 TEST(Arena, ContentsHaveHashesOfTheirOwn) {
@@ -515,7 +538,7 @@ TEST(Recorder, PlainStoresHaveNoOrderWhereThatIsAskedFor) {
   for (const bool permuted : {false, true}) {
     Arena arena(kBytes, 2, {});
     Recorder recorder(arena);
-    recorder.permuted = permuted;
+    recorder.permute(permuted);
     const auto plain = [&](std::size_t at) {
       recorder.write(at, 8, nullptr);
       arena.base(0)[at] = std::byte{1};
