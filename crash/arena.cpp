@@ -126,7 +126,7 @@ Arena::Arena(std::size_t capacity, std::size_t levels, Model model)
   }
   now_ = {.base = base_, .bytes = capacity, .open = levels_[0].open.data()};
   is_copied_.resize(capacity >> shift_);
-  used_.resize(capacity / kPage + 1);
+  used_.resize(capacity / kPage + 8);
   recording_ = levels_.size() > 1;
 }
 
@@ -232,7 +232,7 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
                   std::uint64_t group) {
   ++stores_;
   last_store_ = pc;
-  if (!reading_ && !is_used(at, bytes) && !is_zero(now_.base + at, bytes)) use(at, bytes);
+  if (!strayed_) use(at, bytes);
   if (!recording_) return;
   const std::size_t end = at + bytes;
   while (at < end) {
@@ -249,6 +249,17 @@ void Arena::wrote(std::size_t at, std::size_t bytes, const void* pc, unsigned th
       add_event(unit, at & (model_.unit - 1), size, pc, thread, group != 0 ? group : alone);
     }
     at += size;
+  }
+}
+
+// The bytes are there. Zeroes are stored to pages that hold nothing else: new blocks, and records
+// that cover them.
+void Arena::use(std::size_t at, std::size_t bytes) {
+  for (const std::size_t end = at + bytes; at < end;) {
+    const std::size_t next = std::min(end, (at / kPage + 1) * kPage);
+    std::uint8_t& used = used_[at / kPage];
+    if (used == 0 && !is_zero(now_.base + at, next - at)) used = 1;
+    at = next;
   }
 }
 
@@ -755,7 +766,6 @@ void Arena::begin_reading() {
 void Arena::reader_will_write(std::size_t at, std::size_t bytes) {
   strayed_ = strayed_ || at > capacity_ || bytes > capacity_ - at;
   if (strayed_) return;
-  use(at, bytes);
   const std::size_t last = (at + bytes - 1) >> shift_;
   for (std::size_t unit = at >> shift_; unit <= last; ++unit) {
     if (is_copied_[unit] == 0) copied_.push_back(static_cast<std::uint32_t>(unit));

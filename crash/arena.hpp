@@ -19,7 +19,9 @@
 //       reader has stored to it.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -184,14 +186,18 @@ class Arena {
   void forget_writes() { lowest_beyond_ = false; }
   void watch_beyond(std::size_t bytes) { beyond_ = bytes; }
 
-  // Whether nothing but zeroes was ever stored to these bytes of any level, the pending store
-  // apart.
-  [[nodiscard]] bool untouched(std::size_t at, std::size_t bytes) const {
-    if (at > capacity_ || bytes > capacity_ - at) return false;
-    bool any = false;
-    for (std::size_t page = at / kPage; page <= (at + bytes - 1) / kPage; ++page)
-      any = any || used_[page] != 0;
-    return !any;
+  // How many of these bytes, from the first on, nothing but zeroes was ever stored to, on any
+  // level, the pending store apart.
+  [[nodiscard]] std::size_t untouched(std::size_t at, std::size_t bytes) const {
+    if (at > capacity_ || bytes > capacity_ - at) return 0;
+    std::size_t page = at / kPage;
+    while (page * kPage < at + bytes) {
+      std::uint64_t eight = 0;
+      __builtin_memcpy(&eight, &used_[page], sizeof eight);
+      page += static_cast<std::size_t>(std::countr_zero(eight)) / 8;
+      if (eight != 0) break;
+    }
+    return std::clamp(page * kPage, at, at + bytes) - at;
   }
 
   // Hash of everything that the next level can see.
@@ -306,20 +312,14 @@ class Arena {
   }
   void copy_unit(std::byte* to, const std::byte* from) const;
   void reader_will_write(std::size_t at, std::size_t bytes);
-  // Of a store in one page.
-  [[nodiscard]] bool is_used(std::size_t at, std::size_t bytes) const {
-    return used_[at / kPage] != 0 && at % kPage + bytes <= kPage;
-  }
-  void use(std::size_t at, std::size_t bytes) {
-    for (std::size_t page = at / kPage; page <= (at + bytes - 1) / kPage; ++page) used_[page] = 1;
-  }
+  void use(std::size_t at, std::size_t bytes);
 
   const std::size_t capacity_;
   const Model model_;
   const unsigned shift_;  // log2 of the unit
   std::byte* base_ = nullptr;
   std::vector<Level> levels_;
-  static constexpr std::size_t kPage = 1024;
+  static constexpr std::size_t kPage = 256;
   static constexpr std::uint8_t kBelow = 2;  // saved, and changed on the levels below, too
   std::vector<std::uint8_t> used_;           // pages that were not always zero, on any level
   std::size_t active_ = 0;

@@ -207,26 +207,34 @@ std::size_t first_where(const std::uint64_t* first, std::size_t stride, std::siz
   const auto fits = [&](std::uint64_t word) { return ((word & mask) == value) != other; };
   // Words looked at at once: few at first, who scans for each of many finds the next one soon.
   constexpr std::size_t kMost = 64;
-  std::size_t end = 0;
   if (g_recorder != nullptr) g_recorder->settle();
+  const bool alone = Scheduler::active() == nullptr;
+  // What is all zeroes.
+  const bool leaps = alone && !fits(0) && watched(first) && !g_recorder->listens();
+  const std::size_t step = stride * sizeof *first;
+  std::size_t end = 0;
   for (std::size_t begin = 0, piece = 4; begin < n;
        begin = end, piece = std::min(kMost, piece * 2)) {
-    end = std::min(n, begin + piece);
     const std::uint64_t* const from = first + begin * stride;
-    const std::size_t bytes = ((end - begin - 1) * stride + 1) * sizeof *first;
-    const bool alone = Scheduler::active() == nullptr;
-    // What is all zeroes.
-    if (alone && !fits(0) && watched(from) && !g_recorder->listens() &&
-        g_recorder->arena().untouched(offset_of(from), bytes))
+    const std::size_t behind = (n - begin - 1) * step + sizeof *first;
+    const std::size_t zeroes = leaps ? g_recorder->arena().untouched(offset_of(from), behind) : 0;
+    if (zeroes >= sizeof *first) {
+      end = begin + (zeroes + step - sizeof *first) / step;
       continue;
+    }
+    end = std::min(n, begin + piece);
+    const std::size_t bytes = (end - begin - 1) * step + sizeof *first;
     const bool plain =
         alone && (!watched(from) || g_recorder->read_plainly(offset_of(from), bytes));
-    for (std::size_t i = begin; i < end; ++i) {
-      const std::uint64_t* const word = first + i * stride;
-      const std::uint64_t held =
-          plain ? __atomic_load_n(word, __ATOMIC_RELAXED) : load_atomic(word, __ATOMIC_ACQUIRE);
-      if (fits(held)) return i;
-    }
+    const auto look = [&](auto&& load) {
+      std::size_t i = begin;
+      while (i < end && !fits(load(first + i * stride))) ++i;
+      return i;
+    };
+    const std::size_t found =
+        plain ? look([](auto* word) { return __atomic_load_n(word, __ATOMIC_RELAXED); })
+              : look([](auto* word) { return load_atomic(word, __ATOMIC_ACQUIRE); });
+    if (found != end) return found;
   }
   return n;
 }

@@ -460,19 +460,21 @@ TEST_P(Mended, WhatARecoveryWroteOver) {
 // What holds nothing but zeroes.
 TEST(Arena, KnowsWhatIsZero) {
   Arena arena(kBytes, 3, {});
-  EXPECT_TRUE(arena.untouched(0, kBytes));
+  EXPECT_EQ(arena.untouched(0, kBytes), kBytes);
   store(arena, 1032, 0);
-  EXPECT_TRUE(arena.untouched(0, kBytes));
+  EXPECT_EQ(arena.untouched(8, kBytes - 8), kBytes - 8);
   store(arena, 1032, 1);
-  EXPECT_FALSE(arena.untouched(1024, 8));
-  EXPECT_FALSE(arena.untouched(1000, 64));
-  EXPECT_TRUE(arena.untouched(0, 1024));
-  EXPECT_TRUE(arena.untouched(2048, 1024));
+  EXPECT_EQ(arena.untouched(1024, 8), 0U);
+  EXPECT_EQ(arena.untouched(1000, 64), 24U);
+  EXPECT_EQ(arena.untouched(0, kBytes), 1024U);
+  EXPECT_EQ(arena.untouched(0, 1000), 1000U);
+  EXPECT_EQ(arena.untouched(2048, 1024), 1024U);
   after_a_crash(arena, [&] { store(arena, 3000 / 8 * 8, std::uint64_t{1} << 63); });
-  EXPECT_FALSE(arena.untouched(2048, 1024));
+  EXPECT_EQ(arena.untouched(2048, 1024), 768U);
   store(arena, 1032, 0);
-  EXPECT_FALSE(arena.untouched(1024, 8)) << "a crash may lose the zero";
-  EXPECT_FALSE(arena.untouched(kBytes - 8, 16));
+  EXPECT_EQ(arena.untouched(1024, 8), 0U) << "a crash may lose the zero";
+  EXPECT_EQ(arena.untouched(kBytes - 8, 16), 0U);
+  EXPECT_EQ(arena.untouched(kBytes - 8, 8), 8U);
 }
 
 // Stores that lead back to what was durable: whole is that image, not the one that came last.
