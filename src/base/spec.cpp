@@ -65,14 +65,18 @@ std::string to_string(const Spec& spec) {
   return text;
 }
 
-std::string_view option_of(const Spec& canonical, std::string_view name) {
+std::string_view option_of(const Spec& canonical, std::string_view name, std::size_t place) {
+  if (place < canonical.options.size() && canonical.options[place].first == name) {
+    return canonical.options[place].second;
+  }
   const auto given =
       std::ranges::find(canonical.options, name, &std::pair<std::string, std::string>::first);
   return given == canonical.options.end() ? std::string_view{} : std::string_view(given->second);
 }
 
-std::optional<std::uint64_t> number_of(const Spec& canonical, std::string_view name) {
-  const std::string_view text = option_of(canonical, name);
+std::optional<std::uint64_t> number_of(const Spec& canonical, std::string_view name,
+                                       std::size_t place) {
+  const std::string_view text = option_of(canonical, name, place);
   const char* const end = text.data() + text.size();
   std::uint64_t number = 0;
   const auto [stop, error] = std::from_chars(text.data(), end, number);

@@ -1,6 +1,7 @@
 // Tree specs: "wbtree:structure=bitmap-leaf:node=512".
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,9 +32,10 @@ Result<Spec> parse_spec(std::string_view text);
 Result<Spec> canonical_spec(Spec spec, const TreeInfo& tree);
 std::string to_string(const Spec& spec);
 
-// The value of an option in a canonical spec.
-std::string_view option_of(const Spec& canonical, std::string_view name);
+// The value of an option in a canonical spec. `place`: where it is looked for first.
+std::string_view option_of(const Spec& canonical, std::string_view name, std::size_t place = 0);
 // The same as a number; none if it is not one.
-std::optional<std::uint64_t> number_of(const Spec& canonical, std::string_view name);
+std::optional<std::uint64_t> number_of(const Spec& canonical, std::string_view name,
+                                       std::size_t place = 0);
 
 }  // namespace everleaf::base

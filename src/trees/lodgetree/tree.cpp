@@ -32,19 +32,13 @@ std::unexpected<Error> bad(const base::Spec& canonical, std::string_view name,
 }  // namespace
 
 Result<Options> parse_options(const base::Spec& canonical) {
-  const auto number = [&canonical](std::string_view name, std::uint64_t least, std::uint64_t most,
-                                   std::uint64_t& to) {
-    const auto value = base::number_of(canonical, name);
-    if (!value || *value < least || *value > most) return false;
-    to = *value;
-    return true;
-  };
   struct Range {
     std::string_view name;
     std::uint64_t least;
     std::uint64_t most;
     std::uint64_t value = 0;
   };
+  // In the order of kOptions, which a canonical spec has.
   std::array<Range, 10> ranges{{{"node", 256, 1024},
                                 {"slots", 6, kMaxNodeSlots - 1},
                                 {"buffer", 1, kMaxNodeSlots},
@@ -55,8 +49,11 @@ Result<Options> parse_options(const base::Spec& canonical) {
                                 {"log", 256, kMaxChunkBytes},
                                 {"chunks", 3, kMaxChunks},
                                 {"partitions", 1, kMaxChunks}}};
-  for (Range& range : ranges) {
-    if (number(range.name, range.least, range.most, range.value)) continue;
+  for (std::size_t place = 0; place < ranges.size(); ++place) {
+    Range& range = ranges[place];
+    const auto value = base::number_of(canonical, range.name, place);
+    range.value = value.value_or(0);
+    if (value && *value >= range.least && *value <= range.most) continue;
     if (range.name == "log") return bad(canonical, range.name, chunk_sizes());
     return bad(
         canonical, range.name,
