@@ -78,7 +78,8 @@ Ref Log::begin(unsigned slot, Partition*& of) {
     of = &partitions_[(slot + i) % count_];
     const Ref ref = begin_in(*of, none);
     if (ref != 0) return ref;
-    if (i == 0 && !none) return 0;  // room() closes it
+    // room() closes it, or is the first to take one.
+    if (i == 0 && (!none || with_chunk_.load(std::memory_order_relaxed) == 0)) return 0;
   }
   return 0;
 }
@@ -154,6 +155,7 @@ bool Log::room(unsigned slot) {
   mine.chunk = free_.back();
   free_.pop_back();
   mine.current = (*chunks_)[mine.chunk].load(std::memory_order_relaxed);
+  with_chunk_.fetch_add(1, std::memory_order_relaxed);
   mine.next = 0;
   mine.current->version.fetch_add(1);  // before places are alive again: see is_empty()
   // P8, A9: what stands there still is dead; each new record replaces one of them.
@@ -170,6 +172,7 @@ void Log::close(Partition& of) {
   const std::size_t first = of.next;
   Chunk& closing = *of.current;
   of.current = nullptr;
+  with_chunk_.fetch_sub(1, std::memory_order_relaxed);
   for (std::size_t i = first; i < records_; ++i) {  // never written
     closing.dead_bits[i / kWordBits].fetch_or(std::uint64_t{1} << i % kWordBits);
     closing.dead.fetch_add(1);

@@ -199,6 +199,7 @@ class Log {
   const std::size_t most_;
   const std::size_t count_;  // of partitions
   std::unique_ptr<Partition[]> partitions_;
+  std::atomic<std::size_t> with_chunk_{0};  // partitions that have one
   std::unique_ptr<std::array<std::atomic<Chunk*>, kMaxChunks>> chunks_;
   std::atomic<std::size_t> chunk_count_{0};
   std::unique_ptr<std::atomic<Deferred*>[]> deferred_;  // by slot
