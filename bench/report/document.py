@@ -311,7 +311,7 @@ def claims(results):
 
 def everything(rows):
     head = ("phase", "threads", "index", "of", "Mops", "least", "most", "p50 ns", "p99 ns", "p99.9 ns", "flushes",
-            "fences", "bytes a key: allocated", "file", "DRAM", "domain", "survives")
+            "fences", "allocated, bytes a key", "file, bytes a key", "DRAM, bytes a key", "domain", "survives")
     lines = []
     names = varying(rows)
     for row in rows:
