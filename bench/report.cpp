@@ -356,10 +356,12 @@ std::string describe_indexes(const Plan& plan, const std::vector<Row>& rows) {
     }
     const Identity& identity = row->identity;
     const DomainChoice& domain = identity.domain;
-    text +=
-        fmt::format("{}: domain {}{} ({}), {:.0f} % of its memory in huge pages{}\n", identity.spec,
-                    to_string(domain.domain), domain.emulated ? ", emulated" : "", domain.reason,
-                    100 * huge_share(*row), note);
+    // Room that was made before is not seen to grow.
+    const std::string pages = plan.room != 0 ? std::string()
+                                             : fmt::format(", {:.0f} % of its memory in huge pages",
+                                                           100 * huge_share(*row));
+    text += fmt::format("{}: domain {}{} ({}){}{}\n", identity.spec, to_string(domain.domain),
+                        domain.emulated ? ", emulated" : "", domain.reason, pages, note);
     text += describe_epochs(plan, rows, column);
   }
   return text;

@@ -41,9 +41,9 @@ def where(ran):
 
 
 def of_commits(ran):
-    """The code that was measured."""
+    """The checkout, which the programs should be built from."""
     commits = sorted({result.get("commit") for result in ran} - {None, ""})
-    return f"Commit: {', '.join(commits)}. " if commits else ""
+    return f"Checkout at {', '.join(commits)}. " if commits else ""
 
 
 def how_quiet(shares):

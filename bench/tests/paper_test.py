@@ -372,7 +372,7 @@ class Program(unittest.TestCase):
         lines = "\n".join(page.machine_lines([result("x:1", one), result("x:2", other), result("x:3", one)]))
         self.assertIn("Machine: A, 2 cores, Linux 6, flush by clwb. There: x:1, x:3.", lines)
         self.assertIn("Machine: B, 2 cores, Linux 6, flush by clwb. There: x:2.", lines)
-        self.assertIn("Commit: 0123456789. Scale", lines)
+        self.assertIn("Checkout at 0123456789. Scale", lines)
 
     def test_page_escapes(self):
         self.assertEqual(page.cell("a|b\nc"), "a\\|b c")

@@ -124,9 +124,10 @@ class Subject {
   }
 
  private:
-  // Twice what any tree takes, and room for the heap's own.
+  // Twice what any tree takes, more where nodes are loaded sparsely, and room for the heap's own.
   static std::size_t capacity(const bench::Plan& plan) {
-    const std::uint64_t records = plan.records + plan.ops * plan.phases.size();
+    const unsigned fill = plan.phases.front().fill == 0 ? 100 : plan.phases.front().fill;
+    const std::uint64_t records = plan.records * 100 / fill + plan.ops * plan.phases.size();
     constexpr std::size_t kMiB = std::size_t{1} << 20;
     return (static_cast<std::size_t>(records) * 160 / kMiB + 96) * kMiB;
   }
@@ -265,7 +266,7 @@ void declare_options(CLI::App& app, Arguments& a) {
                  "Phases of everleaf-bench; a load comes first and is not counted, nor is the "
                  "first tenth of each phase, which warms the caches")
       ->capture_default_str();
-  app.add_option("--records", a.bench.records, "As everleaf-bench");
+  app.add_option("--records", a.bench.records, "As everleaf-bench")->expected(1)->type_name("UINT");
   app.add_option("--ops", a.bench.ops, "As everleaf-bench");
   app.add_option("--distribution", a.bench.distribution, "As everleaf-bench")
       ->capture_default_str();

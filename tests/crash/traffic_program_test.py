@@ -48,6 +48,12 @@ class Program(unittest.TestCase):
                  for load in ("bulk-load:60", "bulk-load")]
         self.assertGreater(lines[1], 1.5 * lines[0])
 
+    def test_sparse_bulk_loads_have_room(self):
+        with tempfile.TemporaryDirectory():
+            done = self.run_program("--index", "bztree", "--workload", "bulk-load:10,find", "--records", "300000",
+                                    "--ops", "1000")
+            self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_counts_are_the_papers(self):
         spec = "wbtree:structure=bitmap-leaf:node=512"
         rows = self.rows("--index", spec, "--workload", "remove", "--machine", "pcm", ops="1000")

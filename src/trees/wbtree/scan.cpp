@@ -118,8 +118,16 @@ Outcome WbTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out&
     if (taken == Taken::complete) return Outcome::done;
     if (!path.has_low) return Outcome::done;
     if (!keys_.readable(path.low)) return Outcome::corrupt;
-    const Key low = keys_.key_of(path.low);
+    Key low = keys_.key_of(path.low);
     if (aim == Aim::below && !(low < Key(bound))) return Outcome::corrupt;  // would not end
+    if (!out.empty() && Key(out.back().key) < low) {
+      // Below its leaf's range: an unlink further up gave it a larger one meanwhile, or damage.
+      const auto is_same = [this](const Step& s) { return lock_of(s.node).unchanged(s.version); };
+      if (std::ranges::all_of(std::span(path.steps).first(path.depth), is_same)) {
+        return Outcome::corrupt;
+      }
+      low = Key(out.back().key);
+    }
     bound = Keys::own(low);
     aim = Aim::below;
   }
