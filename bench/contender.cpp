@@ -282,12 +282,6 @@ class ContenderOf final : public Contender {
                 fmt::format("cannot create a pool in {}: {}", plan.dir.string(), error.message));
 }
 
-bool is_buffered(const std::string& spec) {
-  const std::string_view name = std::string_view(spec).substr(0, spec.find(':'));
-  const auto tree = std::ranges::find(trees(), name, &TreeInfo::name);
-  return tree != trees().end() && tree->durability == Durability::buffered;
-}
-
 bool is_bad_spec(Code code) {
   return code == Code::unknown_tree || code == Code::unknown_option || code == Code::bad_option ||
          code == Code::bad_argument;

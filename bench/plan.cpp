@@ -350,13 +350,10 @@ void check_entrants(const Plan& plan) {
 // Options that would be without effect.
 void check_meaning(const Plan& plan, const Arguments& arguments) {
   const auto is_tree = [](const IndexChoice& choice) { return !choice.rival; };
-  const auto is_buffered = [](const IndexChoice& choice) {
-    const std::string_view name = std::string_view(choice.name).substr(0, choice.name.find(':'));
-    return !choice.rival && std::ranges::any_of(trees(), [&](const TreeInfo& info) {
-      return info.name == name && info.durability == Durability::buffered;
-    });
+  const auto has_epochs = [](const IndexChoice& choice) {
+    return !choice.rival && is_buffered(choice.name);
   };
-  if (!arguments.epoch.empty() && std::ranges::none_of(plan.indexes, is_buffered)) {
+  if (!arguments.epoch.empty() && std::ranges::none_of(plan.indexes, has_epochs)) {
     refuse("--epoch: no buffered tree is measured");
   }
   if (plan.room != 0 && std::ranges::none_of(plan.indexes, is_tree)) {
@@ -393,6 +390,11 @@ std::size_t parse_keys(std::string_view text) {
 }
 
 }  // namespace
+
+bool is_buffered(std::string_view spec) {
+  const auto tree = std::ranges::find(trees(), spec.substr(0, spec.find(':')), &TreeInfo::name);
+  return tree != trees().end() && tree->durability == Durability::buffered;
+}
 
 Distribution parse_distribution(std::string_view text) {
   using Kind = Distribution::Kind;

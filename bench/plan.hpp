@@ -146,6 +146,9 @@ struct IndexChoice {
   std::optional<Rival> rival;  // otherwise `name` is the spec of a tree
 };
 
+// A spec, of which the name is enough, of a tree with epochs.
+bool is_buffered(std::string_view spec);
+
 // Volatile rivals are not thread-safe: they take part with one thread only.
 inline bool takes_part(const IndexChoice& choice, unsigned threads) {
   return !choice.rival || info_of(*choice.rival).stored || threads == 1;

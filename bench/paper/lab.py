@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 
+import checkout
 import host
 
 STRICT = ("--domain", "memory", "--emulate")  # every clwb and sfence is executed, on DRAM
@@ -239,17 +240,11 @@ class Lab:
             raise CannotTest(f"{count} cores are needed, there are {have}")
 
     def commit(self):
-        """Of the sources, with -dirty behind it where they were changed; "" where git knows none."""
-        def git(*arguments):
-            done = subprocess.run(["git", "-C", self.sources(), *arguments], capture_output=True, text=True, check=False)
-            return done.stdout.strip() if done.returncode == 0 else ""
-
+        """That the programs should be built from; "" if there are no sources."""
         try:
-            known = git("describe", "--always", "--abbrev=10", "--exclude=*")
-            changed = known and git("status", "--porcelain", "--", ".", ":!docs")
-        except (CannotTest, OSError):
+            return checkout.commit(self.sources())
+        except CannotTest:
             return ""
-        return known + ("-dirty" if changed else "")
 
     def sources(self):
         """The source tree that this was built from."""

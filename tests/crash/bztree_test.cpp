@@ -9,7 +9,6 @@
 #include "stops.hpp"
 #include "threads/concurrent.hpp"
 #include "threads/explore.hpp"
-#include "trees/pool_state.hpp"
 
 namespace everleaf::crash {
 namespace {
@@ -232,36 +231,6 @@ Outcome upsert(Index<K>& index, std::uint64_t key, std::uint64_t value) {
   return index.upsert(make_key<K>(key), value);
 }
 
-constexpr std::size_t kCapacity = std::size_t{2} << 20;
-
-// What simulated threads work on.
-template <class K>
-class Stage {
- public:
-  explicit Stage(const char* spec) : index_(pool_.index<K>("index", spec).value()) {}
-  [[nodiscard]] Index<K>& index() { return index_; }
-  [[nodiscard]] const Pool& pool() const { return pool_; }
-  // Nobody has looked at its slabs then.
-  void open_again() {
-    ASSERT_TRUE(pool_.close());
-    pool_ =
-        PoolAccess::attach(arena_.base(0), kCapacity, kCapacity, emulated(), &recorder_).value();
-    index_ = pool_.template index<K>("index", {}).value();
-  }
-  [[nodiscard]] bool has_reached(const char* path) const {
-    return recorder_.reached.contains(path);
-  }
-
- private:
-  Arena arena_{kCapacity, 2, {}};
-  Recorder recorder_{arena_};  // finds the scheduler its points
-  Watch watch_{recorder_};
-  Pool pool_ =
-      PoolAccess::format(arena_.base(0), pmem::kMinPoolBytes, kCapacity, emulated(), &recorder_)
-          .value();
-  Index<K> index_;
-};
-
 enum class Threads : std::uint8_t { fresh, warm, after_an_open };
 
 template <class K>
@@ -269,7 +238,7 @@ void stop_in(std::uint64_t keys, Act<K> first, Act<K> second) {
   for (const Threads threads : {Threads::fresh, Threads::warm, Threads::after_an_open}) {
     bool without_lock = false;
     const auto once = [&](std::optional<std::uint64_t> at, Stops stops) {
-      Stage<K> stage(kSpec);
+      SharedIndex<K> stage(kSpec);
       Index<K>& index = stage.index();
       for (std::uint64_t key = 0; key < keys; ++key) (void)upsert<K>(index, 2 * key, key);
       if (threads == Threads::after_an_open) stage.open_again();
@@ -370,7 +339,7 @@ struct Scanned {
 // Keys 0, 2, 4 and 6 have the value 0. Each call of `write` is a turn of the writer's.
 template <class K, class Write>
 Scanned<K> scan_beside(std::uint64_t points, bool back, unsigned turns, Write write) {
-  Stage<K> stage("bztree");
+  SharedIndex<K> stage("bztree");
   Index<K>& index = stage.index();
   for (std::uint64_t key = 0; key < 8; key += 2) (void)upsert<K>(index, key, 0);
   Turns policy(points);

@@ -11,7 +11,6 @@
 namespace everleaf::crash {
 namespace {
 
-constexpr std::size_t kCapacity = std::size_t{2} << 20;
 constexpr std::size_t kBlockBytes = 4096;
 constexpr std::size_t kLargeBytes = 70000;
 

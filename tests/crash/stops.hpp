@@ -13,6 +13,7 @@
 #include "base/thread_slot.hpp"
 #include "recorder.hpp"
 #include "threads/scheduler.hpp"
+#include "trees/pool_state.hpp"
 
 namespace everleaf::crash {
 
@@ -32,6 +33,37 @@ inline PoolOptions emulated() {
   options.epoch_length = {};
   return options;
 }
+
+// Of the pools of these tests.
+inline constexpr std::size_t kCapacity = std::size_t{2} << 20;
+
+// What simulated threads work on.
+template <class K>
+class SharedIndex {
+ public:
+  explicit SharedIndex(const char* spec) : index_(pool_.index<K>("index", spec).value()) {}
+  [[nodiscard]] Index<K>& index() { return index_; }
+  [[nodiscard]] const Pool& pool() const { return pool_; }
+  // Nobody has looked at its slabs then.
+  void open_again() {
+    ASSERT_TRUE(pool_.close());
+    pool_ =
+        PoolAccess::attach(arena_.base(0), kCapacity, kCapacity, emulated(), &recorder_).value();
+    index_ = pool_.template index<K>("index", {}).value();
+  }
+  [[nodiscard]] bool has_reached(const char* path) const {
+    return recorder_.reached.contains(path);
+  }
+
+ private:
+  Arena arena_{kCapacity, 2, {}};
+  Recorder recorder_{arena_};  // finds the scheduler its points
+  Watch watch_{recorder_};
+  Pool pool_ =
+      PoolAccess::format(arena_.base(0), pmem::kMinPoolBytes, kCapacity, emulated(), &recorder_)
+          .value();
+  Index<K> index_;
+};
 
 // Both threads get ready; then the first goes on as long as it can, and the second after it.
 class OneAfterTheOther final : public Policy {

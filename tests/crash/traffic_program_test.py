@@ -49,10 +49,8 @@ class Program(unittest.TestCase):
         self.assertGreater(lines[1], 1.5 * lines[0])
 
     def test_sparse_bulk_loads_have_room(self):
-        with tempfile.TemporaryDirectory():
-            done = self.run_program("--index", "bztree", "--workload", "bulk-load:10,find", "--records", "300000",
-                                    "--ops", "1000")
-            self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.run_program("--index", "bztree", "--workload", "bulk-load:10,find", "--records", "300000", "--ops", "1000")
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_counts_are_the_papers(self):
         spec = "wbtree:structure=bitmap-leaf:node=512"

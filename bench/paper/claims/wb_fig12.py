@@ -5,8 +5,8 @@ import judge
 ID = "wb:fig12"
 PAPER = "bits modified, energy (2 pJ a bit read, 16 pJ a bit written); fences as Table 3, flushes above it"
 NEEDS = ("undo-redo logged B+-tree", "shadowed B+-tree")
-NOTE = "loaded in bulk, nodes 70 % full; the figure has insertions alone, Table 3 deletions, too; m = 21 in the formulas; splits, which the formulas leave " \
-       "out, may add a tenth"
+NOTE = "loaded in bulk, nodes 70 % full; the figure has insertions alone, Table 3 deletions, too; m = 21 in the " \
+       "formulas; splits, which the formulas leave out, may add a tenth"
 COUNTED = True
 # Flushes and fences of Table 3, insertion and deletion.
 FORMULAS = {"slot-bitmap": {"insert": (21 / 64 + 3 + 1 / 32, 3), "remove": (21 / 64 + 2, 3)},

@@ -6,8 +6,7 @@ from lab import STRICT
 ID = "wb:fig14"
 PAPER = "20-byte keys: bitmap-only leaves clearly worse than slot+bitmap; a search about 3x one with " \
         "8-byte keys; 1.2-5.6x over logging and shadowing"
-NOTE = "loaded in bulk; the paper does not say how full, so 70 %, as before figure 13; searches alone, the rest needs " \
-       "the other trees"
+NOTE = "loaded in bulk; the paper does not say how full, here 70 %; searches alone, the rest needs the other trees"
 NEEDS = ("undo-redo logged B+-tree", "shadowed B+-tree")
 SLOTS, LEAVES = "wbtree:structure=slot-bitmap:node=512", "wbtree:structure=bitmap-leaf:node=512"
 

@@ -78,7 +78,8 @@ Ref Log::begin(unsigned slot, Partition*& of) {
     of = &partitions_[(slot + i) % count_];
     const Ref ref = begin_in(*of, none);
     if (ref != 0) return ref;
-    // room() closes it, or is the first to take one.
+    // room() closes it, or is the first to take one. Relaxed, a hint: who does not see another's
+    // chunk takes one of its own.
     if (i == 0 && (!none || with_chunk_.load(std::memory_order_relaxed) == 0)) return 0;
   }
   return 0;

@@ -126,6 +126,7 @@ Outcome WbTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out&
       if (std::ranges::all_of(std::span(path.steps).first(path.depth), is_same)) {
         return Outcome::corrupt;
       }
+      base::reached("a scan downwards goes on below its leaf's range");
       low = Key(out.back().key);
     }
     bound = Keys::own(low);
