@@ -309,6 +309,12 @@ def claims(results):
             "figures.</p>" + body)
 
 
+def bytes_a_key(row):
+    """Allocated (a map has none there), in the file, and in DRAM."""
+    shown = (row["pool_bytes_per_key"] or None, row.get("file_bytes_per_key"), row.get("dram_bytes_per_key"))
+    return ["-" if value is None else f"{value:.1f}" for value in shown]
+
+
 def everything(rows):
     head = ("phase", "threads", "index", "of", "Mops", "least", "most", "p50 ns", "p99 ns", "p99.9 ns", "flushes",
             "fences", "allocated, bytes a key", "file, bytes a key", "DRAM, bytes a key", "domain", "survives")
@@ -320,8 +326,7 @@ def everything(rows):
                  row["p99_ns"], row["p999_ns"],
                  *("-" if row[name] is None else f"{row[name]:.2f}"
                    for name in ("flushes_per_op", "fences_per_op")),
-                 *("-" if row.get(name) is None else f"{row[name]:.1f}"
-                   for name in ("pool_bytes_per_key", "file_bytes_per_key", "dram_bytes_per_key")),
+                 *bytes_a_key(row),
                  row.get("domain", "-"), row["survives"]]
         lines.append("<tr>" + "".join(f"<td>{say(str(cell))}</td>" for cell in cells) + "</tr>")
     if not lines:
