@@ -3,11 +3,13 @@
 
 #include "pmem/format.hpp"
 #include "support.hpp"
-#include "trees/bztree/layout.hpp"
+#include "trees/bztree/node.hpp"
 #include "trees/pool_state.hpp"
 
 namespace everleaf::test {
 namespace {
+
+using Inner = tree::bztree::Inner<tree::bztree::U64Keys>;
 
 // Of the only index of the pool.
 tree::bztree::RootAt& root_of(Pool& pool) {
@@ -37,7 +39,7 @@ TEST(BzTree, FrozenRootBlockIsCorrupt) {
   }
 }
 
-// Metadata is looked at in blocks of 64 entries; the default page has at most 42 of 8-byte keys. A
+// Fingerprints are looked at in blocks of 64; the default page has at most 40 8-byte keys. A
 // leaf with each number of entries, of which the first, the last and every third are gone.
 TEST(BzTree, LeavesOfManyBlocks) {
   Pool pool = Pool::anonymous().value();
@@ -101,7 +103,8 @@ TEST(BzTree, BytesOfALostRecord) {
       pmem::Medium& medium = PoolAccess::state(pool).medium();
       auto* const leaf = medium.at<pmem::Word>(root_of(pool).child);
       const std::uint32_t count = tree::bztree::Status{leaf[1]}.count();
-      leaf[2 + count] = bytes;
+      *tree::bztree::Leaf<tree::bztree::U64Keys>(medium.at(root_of(pool).child)).meta(count) =
+          bytes;
       EXPECT_EQ(unsound(pool), "");
       ASSERT_EQ(index.insert(2, 2), Outcome::done);
       EXPECT_NE(root_of(pool).child, medium.offset_of(leaf));
@@ -122,7 +125,7 @@ TEST(BzTree, CodeBehindTheLast) {
     return tree::bztree::Header::of(*medium.at<pmem::Word>(node())).count;
   };
   for (std::uint64_t i = 0; children() != 3; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
-  std::byte& code = *medium.at<std::byte>(node() + tree::bztree::kMetaAt + 2 * 2);
+  std::byte& code = *medium.at<std::byte>(node() + Inner::kCodesAt + 2 * 2);
   ASSERT_EQ(code, std::byte{0xFF});
   code = std::byte{0};
   EXPECT_NE(unsound(pool), "");
@@ -138,17 +141,42 @@ TEST(BzTree, WildSibling) {
     for (std::uint64_t i = 0; i < 20; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
     pmem::Medium& medium = PoolAccess::state(pool).medium();
     const auto node = root_of(pool).child;
-    auto* const words = medium.at<pmem::Word>(node);
-    const std::uint32_t count = tree::bztree::Header::of(words[0]).count;
-    ASSERT_GE(count, 2U);
-    ASSERT_LE(count, 9U);
-    // Codes of two words, separators, children.
-    words[2 + 2 + (count - 1) + 1] = wild;
+    ASSERT_GE(tree::bztree::Header::of(*medium.at<pmem::Word>(node)).count, 2U);
+    *Inner(medium.at(node)).child(1) = wild;
     Outcome outcome = Outcome::done;
     for (std::uint64_t i = 0; i < 20 && outcome != Outcome::corrupt; ++i) outcome = index.remove(i);
     EXPECT_EQ(outcome, Outcome::corrupt);
     EXPECT_NE(unsound(pool), "");
   }
+}
+
+// Entries of the empty key are smaller than others: more of them than fingerprints fit a page.
+TEST(BzTree, TheEmptyKeyManyTimes) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::string_view>("index", "bztree:dead=100:merge=0").value();
+  for (const char* const key : {"a", "b"}) ASSERT_EQ(index.insert(key, 1), Outcome::done);
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    ASSERT_EQ(index.insert("", i), Outcome::done);
+    const Lookup found = index.find("");
+    ASSERT_TRUE(found);
+    EXPECT_EQ(*found, i);
+    ASSERT_EQ(unsound(pool), "");
+    ASSERT_EQ(index.remove(""), Outcome::done);
+  }
+  EXPECT_EQ(index.stats().keys, 2U);
+}
+
+// Each search goes by them: a wrong one hides its key.
+TEST(BzTree, FingerprintOfAnotherKey) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  for (std::uint64_t i = 0; i < 5; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
+  std::byte& one = *PoolAccess::state(pool).medium().at<std::byte>(root_of(pool).child +
+                                                                   tree::bztree::kHeadBytes + 3);
+  one ^= std::byte{1};
+  EXPECT_NE(unsound(pool), "");
+  one ^= std::byte{1};
+  EXPECT_EQ(unsound(pool), "");
 }
 
 // A release that knows no layouts must not take the table for one of its own.

@@ -14,7 +14,7 @@ Outcome BzTree<Keys>::bulk_load(std::span<const Entry<Key>> entries, double fill
   const double wanted = std::clamp(fill, 0.1, 1.0) * (options_.split - free_bytes());
   for (std::size_t done = 0; done < entries.size();) {
     Items items;
-    std::uint32_t bytes = kMetaAt;
+    std::uint32_t bytes = LeafOf::metas_at(options_.page);
     for (std::size_t i = done; i < entries.size() && !is_long(entries[i].key); ++i) {
       const Key key = entries[i].key;
       const std::uint32_t total = record_bytes(Keys::bytes_of(key), false);

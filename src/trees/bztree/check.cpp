@@ -80,7 +80,7 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
                           const std::optional<Owned>& high) const {
   if (s.report.problems.size() >= kMostProblems) return;
   const std::size_t bytes = possible(at) ? c_.heap.allocated_bytes(at) : 0;
-  if (bytes == 0 || inner(at).header().bytes > bytes || inner(at).header().bytes < 2 * kMetaAt ||
+  if (bytes == 0 || inner(at).header().bytes > bytes || inner(at).header().bytes < 2 * kHeadBytes ||
       inner(at).header().level != level) {
     return s.problem(at_node(at, "it is impossible or not allocated"));
   }
@@ -93,6 +93,9 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
   for (std::uint32_t i = node.separators(); i < node.code_places(); ++i) {
     if (node.code(i) != InnerOf::kNoCode) s.problem(at_node(at, "a code belongs to no separator"));
   }
+  if (node.separators() != 0 && node.first() != node.prefix(0)) {
+    s.problem(at_node(at, "its codes begin elsewhere"));
+  }
   std::optional<Owned> left = low;
   for (std::uint32_t i = 0; i < node.header().count; ++i) {
     std::optional<Owned> right = high;
@@ -103,7 +106,7 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
       if (separator.prefix != Keys::prefix_of(separator.key)) {
         s.problem(at_node(at, "a separator's prefix is wrong"));
       }
-      if (node.code(i) != InnerOf::encode(separator.prefix, node.prefix(0), node.header().shift)) {
+      if (node.code(i) != InnerOf::encode(separator.prefix, node.first(), node.header().shift)) {
         s.problem(at_node(at, "a separator's code is wrong"));
       }
       if ((left && !(Key(*left) < separator.key)) || (high && !(separator.key < Key(*high)))) {

@@ -4,16 +4,18 @@
 //   leaf    +0   header   bytes: 32 | sorted entries: 16 | level 0: 8
 //           +8   status W block bytes: 13 | deleted bytes: 13 | entries: 10 | version: 26 |
 //                         frozen: bit 62. The paper has 22, 22, 16 and no version.
-//           +16  metadata W, one per entry, growing upwards; zero behind the entries,
+//           +16  fingerprints, a byte per entry: the low bits of its hash; in 1 KB 48 of them
+//           ..   metadata W, one per entry, growing upwards; zero behind the entries,
 //                or bytes of a record that a crash took back
 //           ..   free space
 //           ..   records, growing downwards from the end: value W, key padded to 8 bytes
 //   inner   +0   header   bytes: 32 | children: 16 | level from 1: 8 | shift: 6
 //           +8   status W version: 62 | frozen: bit 62
-//           +16  codes, 16 bits per separator, eight in 16 bytes: (prefix - first prefix) >> shift;
+//           +16  the first prefix
+//           +24  codes, 16 bits per separator that may fit: (prefix - first prefix) >> shift;
 //                         those behind the last are ones
-//           ..   prefixes, one per separator: the key itself, or its first 8 bytes, big-endian
 //           ..   children W, one more
+//           ..   prefixes, one per separator: the key itself, or its first 8 bytes, big-endian
 //           ..   bytes keys: slots, one per separator, and the separators' bytes at the end
 //   root    +0   status W as an inner node's
 //           +8   root node W
@@ -28,8 +30,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <emmintrin.h>
-
 #include "pmwcas/layout.hpp"
 
 namespace everleaf::tree::bztree {
@@ -39,8 +39,20 @@ using pmem::Word;
 
 inline constexpr std::uint32_t kMinPageBytes = 256;
 inline constexpr std::uint32_t kMaxPageBytes = 4096;
+inline constexpr std::uint32_t kUsualPageBytes = 1024;  // nothing but speed is a matter of it
 inline constexpr std::uint32_t kMinFreeBytes = 32;
-inline constexpr std::size_t kMetaAt = 16;  // of a leaf; the codes of an inner node
+inline constexpr std::size_t kHeadBytes = 16;  // header and status
+// Of a leaf: for each entry of 24 bytes that fits a page, in sixteens.
+[[nodiscard]] constexpr std::uint32_t fingerprints_of(std::uint32_t page) {
+  return (page * 3 + 1023) / 1024 * 16;
+}
+static_assert([] {
+  for (std::uint32_t page = kMinPageBytes; page <= kMaxPageBytes; page += 64) {
+    // And one of the empty key, which has less.
+    if ((page - kHeadBytes - fingerprints_of(page)) / 24 + 1 > fingerprints_of(page)) return false;
+  }
+  return true;
+}());
 inline constexpr unsigned kMaxHeight = 32;
 // Keys longer than this part of a page have a record of their own: a split finds a place between
 // two of eight, and the lengths of the others fit their bits in the metadata.
@@ -48,8 +60,9 @@ inline constexpr std::uint32_t kLongKeys = 8;
 // Percent of a page that an inner node may have after a merge: the next separators must not split
 // it at once.
 inline constexpr std::uint32_t kMergedInner = 75;
-// 0: before statuses had versions and separators codes; 2: before the table moved.
-inline constexpr Word kLayout = 3;
+// 0: before statuses had versions and separators codes; 2: before the table moved; 3: before leaves
+// had fingerprints and all inner nodes room for as many codes.
+inline constexpr Word kLayout = 4;
 
 struct RootAt {
   Word status;
@@ -163,13 +176,6 @@ struct Meta {
   }
   [[nodiscard]] constexpr bool tagged(std::uint32_t hash) const {
     return tag() == (hash & kTagMask);
-  }
-  // The upper halves of four of them: of those that are visible and tagged.
-  [[nodiscard]] static __m128i high_mask() {
-    return _mm_set1_epi32(static_cast<int>((kVisible | kTagMask << kTagAt) >> 32));
-  }
-  [[nodiscard]] static __m128i high_of(std::uint32_t hash) {
-    return _mm_set1_epi32(static_cast<int>((kVisible | (hash & kTagMask) << kTagAt) >> 32));
   }
   // Deleted: the offset stays.
   [[nodiscard]] constexpr Word hidden() const { return word & ~kVisible; }

@@ -51,7 +51,7 @@ template <class Keys>
 bool BzTree<Keys>::is_small(const Path& path, unsigned depth) const {
   if (depth < path.depth) {
     const InnerOf node = inner(path.steps[depth].node);
-    return InnerOf::bytes_for(content_of(node).separators) < options_.merge ||
+    return InnerOf::bytes_for(options_.page, content_of(node).separators) < options_.merge ||
            node.separators() == 0;
   }
   const LeafOf node = leaf(path.leaf);
@@ -79,7 +79,7 @@ Outcome BzTree<Keys>::join(Offset left, const Sep& between, Offset right,
   all.separators.push_back(between);
   all.separators.insert(all.separators.end(), more.separators.begin(), more.separators.end());
   all.children.insert(all.children.end(), more.children.begin(), more.children.end());
-  if (InnerOf::bytes_for(all.separators) > options_.page * kMergedInner / 100)
+  if (InnerOf::bytes_for(options_.page, all.separators) > options_.page * kMergedInner / 100)
     return Outcome::exists;
   return make_inner(one.header().level, all, Need::replacement, fresh);
 }

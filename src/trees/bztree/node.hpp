@@ -64,11 +64,17 @@ class Leaf : public Node {
     bool damaged = false;
   };
 
-  [[nodiscard]] Word* meta(std::uint32_t i) const { return word_at(kMetaAt + i * sizeof(Word)); }
+  // Of the metadata: behind the fingerprints.
+  [[nodiscard]] std::uint32_t metas_at() const { return metas_at(header_.bytes); }
+  [[nodiscard]] static constexpr std::uint32_t metas_at(std::uint32_t page) {
+    return static_cast<std::uint32_t>(kHeadBytes) + fingerprints_of(page);
+  }
+  [[nodiscard]] Word* meta(std::uint32_t i) const { return word_at(metas_at() + i * sizeof(Word)); }
   // The entry's record lies in the node.
   [[nodiscard]] bool sound(Meta m) const {
     const std::uint32_t least = record_bytes(m.key_bytes(), m.is_long());
-    return m.offset() >= kMetaAt && m.total() >= least && m.offset() + m.total() <= header_.bytes;
+    return m.offset() >= metas_at() && m.total() >= least &&
+           m.offset() + m.total() <= header_.bytes;
   }
   [[nodiscard]] Word* value(Meta m) const { return word_at(m.offset()); }
   [[nodiscard]] Word stored(Meta m) const {
@@ -87,18 +93,21 @@ class Leaf : public Node {
   }
   // Room for one more entry of so many record bytes.
   [[nodiscard]] bool has_room(Status s, std::uint32_t total, std::uint32_t entries = 1) const {
-    return kMetaAt + (s.count() + entries) * sizeof(Word) + s.block() + total <= header_.bytes;
+    return s.count() + entries <= fingerprints_of(header_.bytes) &&
+           metas_at() + (s.count() + entries) * sizeof(Word) + s.block() + total <= header_.bytes;
   }
   // Every count is in bounds: who reads it by index stays inside.
   [[nodiscard]] bool plausible(Status s) const {
     return header_.bytes <= kMaxPageBytes && header_.count <= s.count() &&
            (header_.bytes - s.block()) % sizeof(Word) == 0 &&
            s.deleted() <= s.block() + s.count() * sizeof(Word) &&
-           kMetaAt + s.count() * sizeof(Word) + s.block() <= header_.bytes;
+           s.count() <= fingerprints_of(header_.bytes) &&
+           metas_at() + s.count() * sizeof(Word) + s.block() <= header_.bytes;
   }
 
-  // The visible entry of the key. By the hashes in the metadata: what is compared with the key is
-  // hardly ever another one, and of the records one line is waited for.
+  // The visible entry of the key. By fingerprints, which lie beside the status, then the hash in
+  // the metadata: of the leaf three lines are waited for, and of its records hardly ever another
+  // one.
   [[nodiscard]] Hit find(const Words& words, const Keys& keys, const Probe& probe, Status s) const {
     const base::Stopwatch watch(base::Part::leaf);
     Hit hit;
@@ -114,14 +123,30 @@ class Leaf : public Node {
       hit.found = !hit.damaged && key(keys, m) == probe.key;
       return hit.found || hit.damaged;
     };
-    for (std::uint32_t begin = 0; begin < s.count(); begin += kMostCandidates) {
-      const std::uint32_t n = std::min(s.count() - begin, kMostCandidates);
-      for (std::uint64_t met = candidates(begin, n, probe.hash); met != 0; met &= met - 1) {
+    for (std::uint32_t begin = 0; begin < s.count(); begin += kMostMatches) {
+      const std::uint32_t n = std::min(s.count() - begin, kMostMatches);
+      const std::uint64_t counted = ~std::uint64_t{0} >> (kMostMatches - n);
+      for (std::uint64_t met = match(begin, probe.hash) & counted; met != 0; met &= met - 1) {
         const std::uint32_t at = begin + static_cast<std::uint32_t>(std::countr_zero(met));
         if (is_there(at, Meta{words.read(meta(at))})) return hit;
       }
     }
     return hit;
+  }
+  [[nodiscard]] static constexpr std::uint8_t fingerprint_of(std::uint32_t hash) {
+    return static_cast<std::uint8_t>(hash);  // of the bits in the metadata, which copies know
+  }
+  [[nodiscard]] std::uint8_t fingerprint(std::uint32_t i) const {
+    const base::Durable durable;  // as in match()
+    return static_cast<std::uint8_t>(pmem::load(fingerprint_word(i)) >> i % sizeof(Word) * 8);
+  }
+  // By whose place it is (P1), before the entry is visible; durable then.
+  void set_fingerprint(pmem::Medium& medium, std::uint32_t i, std::uint32_t hash) const {
+    auto& byte = *reinterpret_cast<std::uint8_t*>(base_ + kHeadBytes + i);
+    std::atomic_ref<std::uint8_t>(byte).store(fingerprint_of(hash), std::memory_order_release);
+    medium.count_written(1);
+    // In the status' line it comes before the status that shows the entry.
+    if (!medium.orders_lines() || kHeadBytes + i >= pmem::kLine) medium.flush(&byte, 1);
   }
 
   [[nodiscard]] std::uint64_t value_of(const Words& words, Meta m) const {
@@ -129,35 +154,26 @@ class Leaf : public Node {
   }
 
  private:
-  static constexpr std::uint32_t kMostCandidates = 64;
+  static constexpr std::uint32_t kMostMatches = 64;
 
-  // Which of n entries may be visible with the hash: they are, or an operation is under way, or
-  // there are hardly any. An entry that stays visible keeps its hash (G3), and its word has the
-  // control bit meanwhile: it is among them, and still there when it is read. If there is none,
-  // there was a moment without the key. All are looked at: which one it will be nobody can predict.
-  [[nodiscard]] std::uint64_t candidates(std::uint32_t begin, std::uint32_t n,
-                                         std::uint32_t hash) const {
-    if (n < 8) return (std::uint64_t{1} << n) - 1;
-    const base::Durable durable;  // values in words are (src/pmwcas, I1)
-    const __m128i wanted = Meta::high_of(hash);
-    const Word* const words = meta(begin);
-    // The last ones first, some of them again.
-    std::uint64_t met = eight_candidates(words + n - 8, wanted) << (n - 8);
-    for (std::size_t i = 0; i + 8 < n; i += 8) met |= eight_candidates(words + i, wanted) << i;
-    return met;
+  [[nodiscard]] const Word* fingerprint_word(std::uint32_t i) const {
+    return word_at(kHeadBytes + i / sizeof(Word) * sizeof(Word));
   }
-  [[nodiscard]] static std::uint64_t eight_candidates(const Word* words, __m128i wanted) {
-    const auto two = [words](std::size_t k) {
-      return _mm_castsi128_ps(_mm_set_epi64x(static_cast<long long>(pmem::load(words + k + 1)),
-                                             static_cast<long long>(pmem::load(words + k))));
-    };
-    const auto four = [&](std::size_t k) {
-      const __m128i high = _mm_castps_si128(_mm_shuffle_ps(two(k), two(k + 2), 0xDD));
-      return _mm_or_si128(_mm_cmpeq_epi32(_mm_and_si128(high, Meta::high_mask()), wanted), high);
-    };
-    const __m128i signs = _mm_packs_epi32(four(0), four(4));
-    return static_cast<std::uint64_t>(
-        _mm_movemask_epi8(_mm_packs_epi16(signs, _mm_setzero_si128())));
+  // Which of the entries from `begin` on have the hash's fingerprint, a bit each, those behind the
+  // last one, too. An entry that is visible when the status is read has had its own since before.
+  [[nodiscard]] std::uint64_t match(std::uint32_t begin, std::uint32_t hash) const {
+    const base::Durable durable;  // whether an entry is there its metadata tells
+    const __m128i wanted = _mm_set1_epi8(static_cast<char>(fingerprint_of(hash)));
+    const std::uint32_t n = std::min(fingerprints_of(header_.bytes) - begin, kMostMatches);
+    std::uint64_t met = 0;
+    for (std::uint32_t i = 0; i < n; i += 16) {
+      const Word* const words = fingerprint_word(begin + i);
+      const __m128i some = _mm_set_epi64x(static_cast<long long>(pmem::load(words + 1)),
+                                          static_cast<long long>(pmem::load(words)));
+      const auto hits = static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(some, wanted)));
+      met |= std::uint64_t{hits} << i;
+    }
+    return met;
   }
 };
 
@@ -172,6 +188,7 @@ struct Separator {
 template <class Keys>
 class Inner : public Node {
  public:
+  static constexpr std::uint32_t kCodesAt = 3 * sizeof(Word);
   static constexpr std::uint16_t kNoCode = 0xFFFF;  // behind the last, and the largest one
   using Node::Node;
   using Key = typename Keys::Key;
@@ -181,19 +198,28 @@ class Inner : public Node {
   [[nodiscard]] std::uint16_t code(std::uint32_t i) const {
     return static_cast<std::uint16_t>(code_word(i / kCodes) >> i % kCodes * 16);
   }
-  // With those behind the last separator.
-  [[nodiscard]] std::uint32_t code_places() const {
-    return static_cast<std::uint32_t>((prefixes_at(separators()) - kMetaAt) / sizeof(kNoCode));
+  // With those behind the last separator: as many as separators fit a page, in any node.
+  [[nodiscard]] static constexpr std::uint32_t codes_of(std::uint32_t page) {
+    constexpr std::uint32_t kBeside = kCodesAt + sizeof(Word);  // one child more
+    constexpr std::uint32_t kEight = 8 * (sizeof(kNoCode) + kSeparatorBytes);
+    return (page + kEight - 1 - kBeside) / kEight * 8;
+  }
+  [[nodiscard]] std::uint32_t code_places() const { return codes_of(header_.bytes); }
+  // What codes count from: the first prefix.
+  [[nodiscard]] Word first() const { return pmem::load(word_at(kHeadBytes)); }
+  [[nodiscard]] Word* child(std::uint32_t i) const {
+    return word_at(children_at(header_.bytes) + i * sizeof(Word));
   }
   [[nodiscard]] Word prefix(std::uint32_t i) const {
-    return pmem::load(word_at(prefixes_at(separators()) + i * sizeof(Word)));
+    return pmem::load(word_at(prefixes_at() + i * sizeof(Word)));
   }
-  [[nodiscard]] Word* child(std::uint32_t i) const {
-    const std::uint32_t n = separators();
-    return word_at(prefixes_at(n) + (n + i) * sizeof(Word));
+  // From the start on, of a node with as many separators as fit: all that most searches read.
+  [[nodiscard]] static constexpr std::uint32_t searched_bytes(std::uint32_t page) {
+    return children_at(page) + codes_of(page) * static_cast<std::uint32_t>(sizeof(Word));
   }
-  [[nodiscard]] static std::uint32_t fixed_bytes(std::size_t separators) {
-    return static_cast<std::uint32_t>(prefixes_at(separators) +
+  [[nodiscard]] static constexpr std::uint32_t fixed_bytes(std::uint32_t page,
+                                                           std::size_t separators) {
+    return static_cast<std::uint32_t>(children_at(page) +
                                       (2 * separators + 1 + (Keys::kInlineBytes ? separators : 0)) *
                                           sizeof(Word));
   }
@@ -214,13 +240,15 @@ class Inner : public Node {
       return 0;
     }
   }
-  [[nodiscard]] static std::uint32_t bytes_for(std::span<const Separator<Key>> all) {
-    std::uint32_t bytes = fixed_bytes(all.size());
+  [[nodiscard]] static std::uint32_t bytes_for(std::uint32_t page,
+                                               std::span<const Separator<Key>> all) {
+    std::uint32_t bytes = fixed_bytes(page, all.size());
     for (const auto& one : all) bytes += bytes_of(one);
     return bytes;
   }
   [[nodiscard]] bool plausible() const {
-    return header_.count != 0 && fixed_bytes(separators()) <= header_.bytes;
+    return header_.count != 0 && header_.bytes <= kMaxPageBytes &&
+           fixed_bytes(header_.bytes, separators()) <= header_.bytes;
   }
 
   // A separator whose bytes do not lie in the node has the empty key.
@@ -281,8 +309,9 @@ class Inner : public Node {
     const std::uint32_t shift = all.empty() ? 0 : shift_of(first, all.back().prefix);
     put(0, Header{bytes, static_cast<std::uint32_t>(children.size()), level, shift}.word());
     put(sizeof(Word), 0);
-    std::size_t at = kMetaAt;
-    for (std::size_t i = 0; at < prefixes_at(all.size()); at += sizeof(Word)) {
+    put(kHeadBytes, first);
+    std::size_t at = kCodesAt;
+    for (std::size_t i = 0; at < children_at(bytes); at += sizeof(Word)) {
       Word codes = 0;
       for (std::size_t k = 0; k < kCodes; ++k, ++i) {
         const Word one = i < all.size() ? encode(all[i].prefix, first, shift) : kNoCode;
@@ -290,12 +319,12 @@ class Inner : public Node {
       }
       put(at, codes);
     }
-    for (const auto& one : all) {
-      put(at, one.prefix);
-      at += sizeof(Word);
-    }
     for (const Offset child : children) {
       put(at, child);
+      at += sizeof(Word);
+    }
+    for (const auto& one : all) {
+      put(at, one.prefix);
       at += sizeof(Word);
     }
     if constexpr (Keys::kInlineBytes) {
@@ -319,39 +348,48 @@ class Inner : public Node {
  private:
   static constexpr Word kLongSlot = Word{1} << 32;
   static constexpr std::size_t kCodes = sizeof(Word) / 2;  // in a word
-  [[nodiscard]] static constexpr std::size_t prefixes_at(std::size_t separators) {
-    return kMetaAt + (separators + 2 * kCodes - 1) / (2 * kCodes) * 2 * sizeof(Word);
+  // At least: its prefix and a child, of bytes keys its slot and bytes, too.
+  static constexpr std::uint32_t kSeparatorBytes = (Keys::kInlineBytes ? 4 : 2) * sizeof(Word);
+  [[nodiscard]] static constexpr std::uint32_t children_at(std::uint32_t page) {
+    return kCodesAt + codes_of(page) * static_cast<std::uint32_t>(sizeof(kNoCode));
   }
-  [[nodiscard]] std::size_t slots_at() const {
-    return prefixes_at(separators()) + (2 * separators() + 1) * sizeof(Word);
+  [[nodiscard]] std::uint32_t prefixes_at() const {
+    return children_at(header_.bytes) + header_.count * static_cast<std::uint32_t>(sizeof(Word));
   }
+  [[nodiscard]] std::size_t slots_at() const { return prefixes_at() + separators() * sizeof(Word); }
   [[nodiscard]] Word code_word(std::size_t i) const {
-    return pmem::load(word_at(kMetaAt + i * sizeof(Word)));
+    return pmem::load(word_at(kCodesAt + i * sizeof(Word)));
   }
-  // Codes not above `code`.
+  // Codes not above `code`. All places are looked at: where a loop over the codes of one node ends
+  // nobody could predict.
   [[nodiscard]] std::uint32_t codes_not_above(std::uint16_t code) const {
+    constexpr std::uint32_t kUsual = codes_of(kUsualPageBytes) / 8;
+    const std::uint32_t n = code_places() / 8;
+    return std::min(n == kUsual ? count_not_above(code, kUsual) : count_not_above(code, n),
+                    separators());
+  }
+  [[gnu::always_inline]] std::uint32_t count_not_above(std::uint16_t code, std::uint32_t n) const {
     const __m128i wanted = _mm_set1_epi16(static_cast<short>(code));
-    const std::uint32_t n = separators();
+    const auto* const eights = reinterpret_cast<const __m128i*>(base_ + kCodesAt);
     __m128i counts = _mm_setzero_si128();
-    for (std::size_t i = 0; i * kCodes < n; i += 2) {
-      const __m128i eight = _mm_set_epi64x(static_cast<long long>(code_word(i + 1)),
-                                           static_cast<long long>(code_word(i)));
-      const __m128i above = _mm_subs_epu16(eight, wanted);
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const __m128i above = _mm_subs_epu16(_mm_loadu_si128(eights + i), wanted);
       counts = _mm_sub_epi16(counts, _mm_cmpeq_epi16(above, _mm_setzero_si128()));
     }
     // Eight counts, none of them above 255 in a page of 4096 bytes: the sums of their bytes.
     counts = _mm_sad_epu8(counts, _mm_setzero_si128());
-    const auto all = _mm_cvtsi128_si32(_mm_add_epi32(counts, _mm_unpackhi_epi64(counts, counts)));
-    return std::min(static_cast<std::uint32_t>(all), n);
+    return static_cast<std::uint32_t>(
+        _mm_cvtsi128_si32(_mm_add_epi32(counts, _mm_unpackhi_epi64(counts, counts))));
   }
-  // Prefixes not above `word`: by codes, and among equal ones by themselves.
+  // Prefixes not above `word`: by codes, and among equal ones by themselves. Without branches that
+  // depend on it but for equal codes, which are few.
   [[nodiscard]] std::uint32_t upper_bound(Word word) const {
     if (separators() == 0) return 0;
-    const Word first = prefix(0);
-    if (word < first) return 0;
+    const Word first = this->first();
     const std::uint16_t its = encode(word, first, header_.shift);
-    const std::uint32_t last = codes_not_above(its);
-    if (last == 0 || code(last - 1) != its) return last;
+    const std::uint32_t last = word < first ? 0 : codes_not_above(its);
+    if (code(last - (last != 0 ? 1 : 0)) != its || last == 0) [[likely]]
+      return last;
     const std::uint32_t begin = its == 0 ? 0 : codes_not_above(static_cast<std::uint16_t>(its - 1));
     return upper_bound(begin, last - std::min(begin, last), word);
   }
@@ -366,5 +404,15 @@ class Inner : public Node {
     return first + (prefix(first) <= word ? 1U : 0U);
   }
 };
+
+template <class Keys>
+constexpr bool has_a_code_for_each(std::uint32_t beside) {
+  for (std::uint32_t page = kMinPageBytes; page <= kMaxPageBytes; page += 64) {
+    const std::uint32_t codes = Inner<Keys>::codes_of(page);
+    if (Inner<Keys>::fixed_bytes(page, codes + 1) + (codes + 1) * beside <= page) return false;
+  }
+  return true;
+}
+static_assert(has_a_code_for_each<U64Keys>(0) && has_a_code_for_each<BytesKeys>(sizeof(Word)));
 
 }  // namespace everleaf::tree::bztree

@@ -69,8 +69,9 @@ bool BzTree<Keys>::gather(const LeafOf& leaf, Status s, Items& items) const {
 }
 
 template <class Keys>
-std::uint32_t BzTree<Keys>::bytes_for(std::span<const Item<Key>> items) {
-  auto bytes = static_cast<std::uint32_t>(kMetaAt + items.size() * sizeof(Word));
+std::uint32_t BzTree<Keys>::bytes_for(std::span<const Item<Key>> items) const {
+  auto bytes =
+      LeafOf::metas_at(options_.page) + static_cast<std::uint32_t>(items.size() * sizeof(Word));
   for (const auto& item : items) {
     bytes += record_bytes(item.meta.key_bytes(), item.meta.is_long());
   }
@@ -114,8 +115,15 @@ Outcome BzTree<Keys>::make_leaf(std::span<const Item<Key>> items, Need need,
   const auto put = [&](std::size_t at, Word word) {
     c_.medium.store(reinterpret_cast<Word*>(base + at), word, 0);
   };
+  std::size_t at = kHeadBytes;
+  for (std::size_t i = 0; at < LeafOf::metas_at(bytes); at += sizeof(Word)) {
+    Word some = 0;
+    for (unsigned k = 0; k < sizeof(Word) && i < items.size(); ++k, ++i) {
+      some |= Word{LeafOf::fingerprint_of(items[i].meta.tag())} << 8 * k;
+    }
+    put(at, some);
+  }
   std::uint32_t end = bytes;
-  std::size_t at = kMetaAt;
   for (const auto& item : items) {
     const Meta m = item.meta;
     const std::uint32_t total = record_bytes(m.key_bytes(), m.is_long());
@@ -143,7 +151,8 @@ Outcome BzTree<Keys>::make_leaf(std::span<const Item<Key>> items, Need need,
 template <class Keys>
 Outcome BzTree<Keys>::make_inner(std::uint32_t level, const Content& content, Need need,
                                  std::vector<Reserved>& fresh) {
-  if (InnerOf::bytes_for(content.separators) > options_.page) return Outcome::corrupt;
+  if (InnerOf::bytes_for(options_.page, content.separators) > options_.page)
+    return Outcome::corrupt;
   Reserved block(c_.heap);
   if (!get_page(block, alloc::Placement::together, need)) return Outcome::out_of_space;
   InnerOf::fill(c_.medium, block.block(), options_.page, level, content.separators,

@@ -8,15 +8,6 @@
 #include "trees/many.hpp"
 
 namespace everleaf::tree::bztree {
-namespace {
-
-// Nodes of the usual size at once: the second line would be a miss after the first.
-void prefetch(const std::byte* node) {
-  pmem::prefetch_lines(node, 1024);
-}
-
-}  // namespace
-
 Result<Options> parse_options(const base::Spec& canonical) {
   const auto bad = [&canonical](std::string_view name, const char* what) {
     return std::unexpected(
@@ -114,15 +105,18 @@ Outcome BzTree<Keys>::outcome_of(Answer answer) {
 
 // --- Ways down -----------------------------------------------------------------------------------
 
+// Bytes of the pool from a node on; 0 of none.
 template <class Keys>
-bool BzTree<Keys>::possible(Offset node) const {
-  return node >= pmem::kHeapAt && node % pmem::kLine == 0 && c_.medium.contains(node, pmem::kLine);
+std::uint64_t BzTree<Keys>::room(Offset node) const {
+  const std::uint64_t size = c_.medium.size();
+  const bool possible = node >= pmem::kHeapAt && node % pmem::kLine == 0 && node < size;
+  return possible ? size - node : 0;
 }
 
 template <class Keys>
 typename BzTree<Keys>::Way BzTree<Keys>::begin() const {
   const Way way{words_->read(&root()->child), kMaxHeight + 1};
-  if (possible(way.node)) prefetch(c_.medium.at(way.node));
+  pmem::prefetch_lines(c_.medium.at(way.node), InnerOf::searched_bytes(kUsualPageBytes));
   return way;
 }
 
@@ -131,15 +125,22 @@ template <class Keys>
 template <class Pass>
 typename BzTree<Keys>::Walk BzTree<Keys>::step(const Probe& probe, Aim aim, Way& way,
                                                Pass pass) const {
-  if (!possible(way.node)) return Walk::damaged;
+  const std::uint64_t room = this->room(way.node);
+  if (room < pmem::kLine) return Walk::damaged;
   const InnerOf node = inner(way.node);
-  if (node.header().level >= way.level || !readable(way.node, node)) return Walk::damaged;
+  if (node.header().level >= way.level || !readable(node, room)) return Walk::damaged;
   way.level = node.header().level;
   if (way.level == 0) return Walk::there;
   const std::uint32_t position = node.rank(keys_, probe, aim);
   pass(way.node, position);
   way.node = words_->read(node.child(position));
-  if (possible(way.node)) prefetch(c_.medium.at(way.node));
+  // At once: the next line would be a miss after the one before.
+  const std::byte* const child = c_.medium.at(way.node);
+  if (way.level == 1) {
+    pmem::prefetch_lines(child, kUsualPageBytes);
+  } else {
+    pmem::prefetch_lines(child, InnerOf::searched_bytes(kUsualPageBytes));
+  }
   return Walk::on;
 }
 
@@ -199,7 +200,7 @@ void BzTree<Keys>::expect_neighbour(const Path& path, bool high) const {
   const InnerOf node = inner(step.node);
   if (high ? step.position >= node.separators() : step.position == 0) return;
   const Offset at = words_->read(node.child(high ? step.position + 1 : step.position - 1));
-  if (possible(at)) prefetch(c_.medium.at(at));
+  pmem::prefetch_lines(c_.medium.at(at), kUsualPageBytes);
 }
 
 template <class Keys>

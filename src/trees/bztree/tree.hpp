@@ -116,13 +116,15 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   }
   [[nodiscard]] static Outcome outcome_of(Answer answer);
 
-  [[nodiscard]] bool possible(Offset node) const;
+  [[nodiscard]] std::uint64_t room(Offset node) const;
+  [[nodiscard]] bool possible(Offset node) const { return room(node) >= pmem::kLine; }
   // Of a possible one, whatever lies there: who reads it stays inside the pool.
-  [[nodiscard]] bool readable(Offset at, const InnerOf& node) const {
-    const Header& header = node.header();
-    return c_.medium.contains(at, header.bytes) && (header.level == 0 || node.plausible());
+  [[nodiscard]] static bool readable(const InnerOf& node, std::uint64_t room) {
+    return node.header().bytes <= room && (node.header().level == 0 || node.plausible());
   }
-  [[nodiscard]] bool readable(Offset at) const { return possible(at) && readable(at, inner(at)); }
+  [[nodiscard]] bool readable(Offset at) const {
+    return possible(at) && readable(inner(at), room(at));
+  }
   [[nodiscard]] LeafOf leaf(Offset at) const { return LeafOf(c_.medium.at(at)); }
   [[nodiscard]] InnerOf inner(Offset at) const { return InnerOf(c_.medium.at(at)); }
   [[nodiscard]] RootAt* root() const { return c_.medium.at<RootAt>(root_); }
@@ -183,7 +185,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] bool gather(const LeafOf& leaf, Items& items) const {
     return gather(leaf, status(leaf), items);
   }
-  [[nodiscard]] static std::uint32_t bytes_for(std::span<const Item<Key>> items);
+  [[nodiscard]] std::uint32_t bytes_for(std::span<const Item<Key>> items) const;
   // Of changes that free no less than they take: the spare blocks are for them.
   enum class Need : std::uint8_t { growth, replacement };
   [[nodiscard]] bool get_page(Reserved& block, alloc::Placement placement, Need need);
@@ -197,7 +199,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   // Whether the node above `depth` with one more separator is to be split first.
   [[nodiscard]] bool overflows(const Content& content, unsigned depth) const {
     return depth != 0 && content.separators.size() > 3 &&
-           InnerOf::bytes_for(content.separators) > options_.page;
+           InnerOf::bytes_for(options_.page, content.separators) > options_.page;
   }
   [[nodiscard]] bool is_long(Key key) const;
   // Of a fresh leaf: any one entry fits.

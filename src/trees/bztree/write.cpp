@@ -208,6 +208,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const Leaf
     const Answer tried = reserve.execute(Durability::later);
     if (tried != Answer::succeeded) return retried(outcome_of(tried));
   }
+  leaf.set_fingerprint(c_.medium, position, probe.hash);
   const std::uint32_t offset = leaf.header().bytes - now.block();
   write_record(leaf, offset, total, value & ~pmwcas::kControl, probe.key, record.block());
   const Word flags =
