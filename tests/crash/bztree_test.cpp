@@ -145,6 +145,17 @@ TEST(Bztree, InnerSplits) {
   explore_in({Domain::memory, Domain::cache}, config);
 }
 
+// Fingerprints of a large page lie in more lines than the status'.
+TEST(Bztree, LargePages) {
+  Ops ops;
+  each(ops, Do::insert, 0, 52);
+  Config config;
+  config.spec = "bztree:page=4096";
+  config.ops = ops;
+  config.most = 12;
+  explore_in({Domain::memory, Domain::disk}, config);
+}
+
 // P7: leaves, inner nodes, and the root that gives way to its child.
 TEST(Bztree, Merges) {
   Ops ops;

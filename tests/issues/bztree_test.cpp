@@ -44,7 +44,7 @@ TEST(BzTree, FrozenRootBlockIsCorrupt) {
 TEST(BzTree, LeavesOfManyBlocks) {
   Pool pool = Pool::anonymous().value();
   auto index = pool.index<std::uint64_t>("index", "bztree:page=4096").value();
-  constexpr std::uint64_t kSteps = 97;  // keys in an order of their own
+  constexpr std::uint64_t kSteps = 157;  // keys in an order of their own
   const auto key = [](std::uint64_t i) { return i * 61 % kSteps * 2; };
   std::vector<std::uint64_t> wanted;
   for (std::uint64_t i = 0; i < 2 * kSteps; ++i) wanted.push_back(i);
@@ -164,6 +164,117 @@ TEST(BzTree, TheEmptyKeyManyTimes) {
     ASSERT_EQ(index.remove(""), Outcome::done);
   }
   EXPECT_EQ(index.stats().keys, 2U);
+}
+
+// Metadata that damage made name one record, each of them sound by itself: copies did not fit a
+// page, and were written outside of it. The leaf fills, or is frozen.
+TEST(BzTree, RecordsInCommon) {
+  using Leaf = tree::bztree::Leaf<tree::bztree::BytesKeys>;
+  using tree::bztree::Meta;
+  for (const std::uint32_t damaged : {1U, 4U, 20U}) {
+    for (const bool frozen : {false, true}) {
+      Pool pool = Pool::anonymous().value();
+      auto index = pool.index<std::string_view>("index", "bztree").value();
+      const auto key = [](unsigned i) { return "key" + std::to_string(i); };
+      for (unsigned i = 0; i < 20; ++i) ASSERT_EQ(index.insert(key(i), i), Outcome::done);
+      pmem::Medium& medium = PoolAccess::state(pool).medium();
+      auto* const base = medium.at(root_of(pool).child);
+      const Leaf leaf(base);
+      constexpr std::uint32_t kBytes = 928;
+      for (std::uint32_t i = 0; i < damaged; ++i) {
+        const std::uint32_t tag = Meta{*leaf.meta(i)}.tag();
+        *leaf.meta(i) = Meta::entry(1024 - kBytes, kBytes, kBytes - 8, tag, 0).word;
+      }
+      if (frozen) *leaf.status() |= tree::bztree::kFrozen;
+      EXPECT_NE(unsound(pool), "");
+      Outcome outcome = Outcome::done;
+      for (unsigned i = 20; i < 100 && outcome == Outcome::done; ++i) {
+        outcome = index.insert(key(i), i);
+      }
+      EXPECT_EQ(outcome, Outcome::corrupt) << damaged << frozen;
+    }
+  }
+}
+
+// All nodes have the size of a page: a header that says otherwise is damage.
+TEST(BzTree, NodeOfAnotherSize) {
+  for (const std::uint32_t bytes : {128U, 192U, 320U, 2048U, 1U << 20U}) {
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<std::uint64_t>("index", "bztree:page=256:free=96").value();
+    for (std::uint64_t i = 0; i < 40; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
+    pmem::Medium& medium = PoolAccess::state(pool).medium();
+    auto* const root = medium.at<pmem::Word>(root_of(pool).child);
+    auto* const leaf = medium.at<pmem::Word>(*Inner(medium.at(root_of(pool).child)).child(0));
+    for (pmem::Word* const header : {root, leaf}) {
+      const pmem::Word before = *header;
+      *header = before >> 32 << 32 | bytes;
+      EXPECT_NE(unsound(pool), "");
+      EXPECT_EQ(index.find(0).outcome, Outcome::corrupt);
+      EXPECT_EQ(index.insert(0, 1), Outcome::corrupt);
+      *header = before;
+    }
+    EXPECT_EQ(unsound(pool), "");
+  }
+}
+
+// More entries than there are fingerprints, though they would fit.
+TEST(BzTree, StatusThatCountsTooMany) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  ASSERT_EQ(index.insert(1, 1), Outcome::done);
+  auto& status = PoolAccess::state(pool).medium().at<pmem::Word>(root_of(pool).child)[1];
+  const pmem::Word before = status;
+  status = tree::bztree::Status{before}.reserve(48, 0);
+  EXPECT_NE(unsound(pool), "");
+  EXPECT_EQ(index.find(2).outcome, Outcome::corrupt);
+  status = tree::bztree::Status{before}.reserve(47, 0);
+  EXPECT_EQ(index.find(2).outcome, Outcome::absent);
+}
+
+// What codes count from.
+TEST(BzTree, FirstPrefixOfAnotherKey) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree:page=256:free=96").value();
+  for (std::uint64_t i = 0; i < 40; ++i) ASSERT_EQ(index.insert(i << 50, i), Outcome::done);
+  auto& first = *PoolAccess::state(pool).medium().at<pmem::Word>(root_of(pool).child +
+                                                                 tree::bztree::kHeadBytes);
+  --first;
+  EXPECT_NE(unsound(pool), "");
+  ++first;
+  EXPECT_EQ(unsound(pool), "");
+}
+
+// Inner nodes of the largest pages have some two hundred separators.
+TEST(BzTree, LargeInnerNodes) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree:page=4096:free=32").value();
+  constexpr std::uint64_t kKeys = 70'000;
+  std::vector<Entry<std::uint64_t>> entries;
+  for (std::uint64_t i = 0; i < kKeys; ++i) entries.push_back({2 * i * i, i});
+  ASSERT_EQ(index.bulk_load(entries), Outcome::done);
+  EXPECT_GE(index.stats().leaf_nodes, 400U);
+  EXPECT_EQ(index.stats().inner_nodes, 1U + 2U);
+  for (std::uint64_t i = 0; i < kKeys; ++i) {
+    const Lookup one = index.find(2 * i * i);
+    ASSERT_TRUE(one) << i;
+    ASSERT_EQ(*one, i);
+    ASSERT_FALSE(index.find(2 * i * i + 1)) << i;
+  }
+  EXPECT_EQ(unsound(pool), "");
+}
+
+// Its nodes would be taken for others.
+TEST(BzTree, AnEarlierLayout) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  {
+    Pool pool = Pool::open(path).value();
+    auto index = pool.index<std::uint64_t>("index", "bztree").value();
+    ASSERT_EQ(index.insert(1, 1), Outcome::done);
+    root_of(pool).layout = 3;
+  }
+  Pool pool = Pool::open(path).value();
+  EXPECT_EQ(pool.index<std::uint64_t>("index", "bztree").error().code, Code::newer_version);
 }
 
 // Each search goes by them: a wrong one hides its key.

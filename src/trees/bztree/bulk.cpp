@@ -11,10 +11,11 @@ Outcome BzTree<Keys>::bulk_load(std::span<const Entry<Key>> entries, double fill
   if (const Outcome refusal = loadable<Keys>(entries); refusal != Outcome::done) return refusal;
   if (const Outcome outcome = collapse(); outcome != Outcome::done) return outcome;
   if (size_of_root_leaf() != 0) return Outcome::not_empty;
-  const double wanted = std::clamp(fill, 0.1, 1.0) * (options_.split - free_bytes());
+  const double wanted = std::clamp(fill, 0.1, 1.0) *
+                        (options_.split - free_bytes() - LeafOf::metas_at(options_.page));
   for (std::size_t done = 0; done < entries.size();) {
     Items items;
-    std::uint32_t bytes = LeafOf::metas_at(options_.page);
+    std::uint32_t bytes = 0;
     for (std::size_t i = done; i < entries.size() && !is_long(entries[i].key); ++i) {
       const Key key = entries[i].key;
       const std::uint32_t total = record_bytes(Keys::bytes_of(key), false);

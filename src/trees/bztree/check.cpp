@@ -80,7 +80,7 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
                           const std::optional<Owned>& high) const {
   if (s.report.problems.size() >= kMostProblems) return;
   const std::size_t bytes = possible(at) ? c_.heap.allocated_bytes(at) : 0;
-  if (bytes == 0 || inner(at).header().bytes > bytes || inner(at).header().bytes < 2 * kHeadBytes ||
+  if (bytes == 0 || bytes < options_.page || inner(at).header().bytes != options_.page ||
       inner(at).header().level != level) {
     return s.problem(at_node(at, "it is impossible or not allocated"));
   }

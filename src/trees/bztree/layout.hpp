@@ -21,8 +21,7 @@
 //           +8   root node W
 //           +16  index epoch of the last session that reserved entries: odd, or 0
 //           +24  zero: the table of descriptors of layouts up to 2, whose releases know no number
-//           of
-//                a layout, and refuse a pool without a table
+//                of a layout, and refuse a pool without a table
 //           +32  number of this layout
 //           +40  table of descriptors
 #pragma once
@@ -130,7 +129,8 @@ struct Status {
     return (word & ~kVersionMask) | ((word + (Word{1} << kVersionAt)) & kVersionMask);
   }
 };
-static_assert(Status::kMask >= kMaxPageBytes && Status::kEntryMask >= kMaxPageBytes / 16);
+static_assert(Status::kMask >= kMaxPageBytes &&
+              Status::kEntryMask >= fingerprints_of(kMaxPageBytes));
 
 // Metadata of an entry. Zero: never filled, reserved, or an insertion that gave up.
 struct Meta {

@@ -51,8 +51,9 @@ template <class Keys>
 bool BzTree<Keys>::is_small(const Path& path, unsigned depth) const {
   if (depth < path.depth) {
     const InnerOf node = inner(path.steps[depth].node);
-    return InnerOf::bytes_for(options_.page, content_of(node).separators) < options_.merge ||
-           node.separators() == 0;
+    const std::uint32_t bytes = InnerOf::bytes_for(options_.page, content_of(node).separators) -
+                                InnerOf::fixed_bytes(options_.page, 0);
+    return bytes < options_.merge || node.separators() == 0;
   }
   const LeafOf node = leaf(path.leaf);
   const Status s = status(node);

@@ -106,8 +106,7 @@ class Leaf : public Node {
   }
 
   // The visible entry of the key. By fingerprints, which lie beside the status, then the hash in
-  // the metadata: of the leaf three lines are waited for, and of its records hardly ever another
-  // one.
+  // the metadata: of the leaf three lines are waited for, hardly ever more.
   [[nodiscard]] Hit find(const Words& words, const Keys& keys, const Probe& probe, Status s) const {
     const base::Stopwatch watch(base::Part::leaf);
     Hit hit;
@@ -136,10 +135,6 @@ class Leaf : public Node {
   [[nodiscard]] static constexpr std::uint8_t fingerprint_of(std::uint32_t hash) {
     return static_cast<std::uint8_t>(hash);  // of the bits in the metadata, which copies know
   }
-  [[nodiscard]] std::uint8_t fingerprint(std::uint32_t i) const {
-    const base::Durable durable;  // as in match()
-    return static_cast<std::uint8_t>(pmem::load(fingerprint_word(i)) >> i % sizeof(Word) * 8);
-  }
   // By whose place it is (P1), before the entry is visible; durable then.
   void set_fingerprint(pmem::Medium& medium, std::uint32_t i, std::uint32_t hash) const {
     auto& byte = *reinterpret_cast<std::uint8_t*>(base_ + kHeadBytes + i);
@@ -156,9 +151,6 @@ class Leaf : public Node {
  private:
   static constexpr std::uint32_t kMostMatches = 64;
 
-  [[nodiscard]] const Word* fingerprint_word(std::uint32_t i) const {
-    return word_at(kHeadBytes + i / sizeof(Word) * sizeof(Word));
-  }
   // Which of the entries from `begin` on have the hash's fingerprint, a bit each, those behind the
   // last one, too. An entry that is visible when the status is read has had its own since before.
   [[nodiscard]] std::uint64_t match(std::uint32_t begin, std::uint32_t hash) const {
@@ -167,7 +159,7 @@ class Leaf : public Node {
     const std::uint32_t n = std::min(fingerprints_of(header_.bytes) - begin, kMostMatches);
     std::uint64_t met = 0;
     for (std::uint32_t i = 0; i < n; i += 16) {
-      const Word* const words = fingerprint_word(begin + i);
+      const Word* const words = word_at(kHeadBytes + begin + i);
       const __m128i some = _mm_set_epi64x(static_cast<long long>(pmem::load(words + 1)),
                                           static_cast<long long>(pmem::load(words)));
       const auto hits = static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(some, wanted)));
@@ -213,8 +205,10 @@ class Inner : public Node {
   [[nodiscard]] Word prefix(std::uint32_t i) const {
     return pmem::load(word_at(prefixes_at() + i * sizeof(Word)));
   }
-  // From the start on, of a node with as many separators as fit: all that most searches read.
+  // From the start on, of a node with as many separators as fit: all that most searches read. With
+  // bytes keys the prefixes, too, and where they are equal what lies behind them.
   [[nodiscard]] static constexpr std::uint32_t searched_bytes(std::uint32_t page) {
+    if (Keys::kInlineBytes) return page;
     return children_at(page) + codes_of(page) * static_cast<std::uint32_t>(sizeof(Word));
   }
   [[nodiscard]] static constexpr std::uint32_t fixed_bytes(std::uint32_t page,
@@ -247,7 +241,7 @@ class Inner : public Node {
     return bytes;
   }
   [[nodiscard]] bool plausible() const {
-    return header_.count != 0 && header_.bytes <= kMaxPageBytes &&
+    return header_.count != 0 && header_.bytes <= kMaxPageBytes && separators() <= code_places() &&
            fixed_bytes(header_.bytes, separators()) <= header_.bytes;
   }
 
@@ -391,7 +385,7 @@ class Inner : public Node {
     if (code(last - (last != 0 ? 1 : 0)) != its || last == 0) [[likely]]
       return last;
     const std::uint32_t begin = its == 0 ? 0 : codes_not_above(static_cast<std::uint16_t>(its - 1));
-    return upper_bound(begin, last - std::min(begin, last), word);
+    return upper_bound(begin, last - begin, word);
   }
   // Of n from `first` on; without branches that depend on it.
   [[nodiscard]] std::uint32_t upper_bound(std::uint32_t first, std::uint32_t n, Word word) const {

@@ -109,6 +109,8 @@ template <class Keys>
 Outcome BzTree<Keys>::make_leaf(std::span<const Item<Key>> items, Need need,
                                 std::vector<Reserved>& fresh) {
   const std::uint32_t bytes = options_.page;
+  // Entries of a damaged leaf may have a record in common.
+  if (bytes_for(items) > bytes || items.size() > fingerprints_of(bytes)) return Outcome::corrupt;
   Reserved block(c_.heap);
   if (!get_page(block, alloc::Placement::anywhere, need)) return Outcome::out_of_space;
   std::byte* const base = c_.medium.at(block.block());
