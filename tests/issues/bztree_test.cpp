@@ -173,7 +173,8 @@ TEST(BzTree, RecordsInCommon) {
   using tree::bztree::Meta;
   for (const std::uint32_t damaged : {1U, 4U, 20U}) {
     for (const bool frozen : {false, true}) {
-      Pool pool = Pool::anonymous().value();
+      const Scratch scratch;
+      Pool pool = Pool::open(scratch / "pool").value();
       auto index = pool.index<std::string_view>("index", "bztree").value();
       const auto key = [](unsigned i) { return "key" + std::to_string(i); };
       for (unsigned i = 0; i < 20; ++i) ASSERT_EQ(index.insert(key(i), i), Outcome::done);
