@@ -154,11 +154,12 @@ Outcome Space::open() {
     const std::uint64_t at = pmem::load(&entry->at);
     if (at == 0) break;  // extents are never given back: the first free entry is the end
     const std::uint64_t bytes = pmem::load(&entry->bytes);
-    // Allocated blocks do not overlap: the same one twice is the only way for extents to do so.
-    const bool known = std::ranges::find(runs_, at, &Run::at) != runs_.end();
-    if (known || bytes < kFirstExtentBytes || bytes > heap_.allocated_bytes(at)) {
-      return Outcome::corrupt;
-    }
+    if (bytes < kFirstExtentBytes || bytes > heap_.allocated_bytes(at)) return Outcome::corrupt;
+    // Nor twice the same, nor one within another, which slab headers that damage made may say.
+    const auto shares = [&](const Run& run) {
+      return at < run.at + run.bytes && run.at < at + bytes;
+    };
+    if (std::ranges::any_of(runs_, shares)) return Outcome::corrupt;
     add_run(at, bytes);
   }
   return runs_.empty() ? Outcome::corrupt : Outcome::done;

@@ -34,6 +34,10 @@ std::size_t bytes_in_use(std::size_t words, std::size_t blocks) {
                      : offsetof(DescriptorAt, words) + words * sizeof(WordEntry);
 }
 
+bool is_word(const pmem::Medium& medium, Offset at) {
+  return at >= pmem::kHeapAt && at % sizeof(Word) == 0 && medium.contains(at, sizeof(Word));
+}
+
 }  // namespace
 
 // What the owner of a thread slot knows of its descriptors. Phases move on by the fences of the
@@ -683,7 +687,7 @@ bool DescriptorPool::copy_out(Reference reference, Operation& operation) const {
   for (const WordEntry& entry : std::span(descriptor->words).first(words)) {
     const Offset at = look(&entry.at);
     // Damaged: who is in his own way would help himself for ever.
-    if (at <= before || !medium_.contains(at, sizeof(Word))) break;
+    if (at <= before || !is_word(medium_, at)) break;
     before = at;
     operation.targets[operation.count++] = {medium_.at<Word>(at), look(&entry.expected)};
   }
@@ -896,9 +900,6 @@ class DescriptorPool::Recovery {
     return std::unexpected(Error{
         Code::corrupt, "the operations under way are damaged at offset " + std::to_string(at)});
   }
-  [[nodiscard]] bool is_word(Offset at) const {
-    return at >= pmem::kHeapAt && at % sizeof(Word) == 0 && medium_.contains(at, sizeof(Word));
-  }
   [[nodiscard]] static DescriptorAt& at(const Found& one) {
     return one.lane->media->descriptors[one.which];
   }
@@ -954,7 +955,7 @@ everleaf::Result<void> DescriptorPool::Recovery::find_in(unsigned slot, Offset l
   const InstallAt& install = lane->media->install;
   lane->install_sequence = pmem::load(&install.sequence) & Reference::kSequenceMask;
   if (const Offset word = pmem::load(&install.at); word != 0) {
-    if (!is_word(word)) return damaged(lane_at);
+    if (!is_word(medium_, word)) return damaged(lane_at);
     if (pmem::load(medium_.at<Word>(word)) == install_of(*lane)) installs_.push_back(lane);
   }
   for (std::size_t which = 0; which < kDescriptors; ++which) {
@@ -968,7 +969,7 @@ everleaf::Result<void> DescriptorPool::Recovery::find_in(unsigned slot, Offset l
     for (unsigned i = 0; i < state.words(); ++i) {
       const Offset at = pmem::load(&descriptor.words[i].at);
       if (at == 0) continue;  // W1 was torn
-      if (!is_word(at)) return damaged(medium_.offset_of(&descriptor));
+      if (!is_word(medium_, at)) return damaged(medium_.offset_of(&descriptor));
       const Word now = pmem::load(medium_.at<Word>(at));
       const Reference its = reference(one, i);
       over = over && now != its.word() && now != its.as(Kind::marker).word();

@@ -207,7 +207,10 @@ Result<std::vector<Word>> State::blocks_to_free() const {
   const auto is_taken = [this](Word block) { return base_.heap().allocated_bytes(block) != 0; };
   if (read_list(list, blocks) && done <= blocks.size() &&
       std::ranges::all_of(std::span(blocks).subspan(done), is_taken)) {
-    return blocks;
+    // One that is named twice would be given away twice.
+    std::vector<Word> sorted = blocks;
+    std::ranges::sort(sorted);
+    if (std::ranges::adjacent_find(sorted) == sorted.end()) return blocks;
   }
   return std::unexpected(Error{Code::corrupt, "the list of a dropped table at offset " +
                                                   std::to_string(list) +

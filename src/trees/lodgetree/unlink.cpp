@@ -8,10 +8,12 @@ namespace everleaf::tree::lodgetree {
 
 // P10, A14. Both have nothing in a buffer, so the stamp may speak for both ranges; it does so
 // durably before the link turns, or an old record of the neighbour's range would come back. The
-// sequence is at or above both. False: a fence failed.
+// sequence is at or above both. False: a fence failed, or the leaves hold more than their nodes
+// say.
 template <class Keys>
 bool LodgeTree<Keys>::absorb(const Leaf& left, const Leaf& right, Word sequence, unsigned slot) {
   const Word w = left.w();
+  if (std::popcount(right.used()) > std::popcount(~w & options_.shape.bits())) return false;
   if (right.used() != 0) {
     // Recovery finds no keys of another range in slots that the word on the medium names still.
     // crash: flush stays: this thread's fence writes it back, too; no program has another's here

@@ -111,6 +111,8 @@ Outcome PbTree<Keys>::add(NodeOf node, Place place, Word key, Word value, Reserv
   if (const Outcome sole = drop_losers(node, place.side, nearest); sole != Outcome::done)
     return sole;
   const Ends ends = node.ends();
+  // It had room before the record was written: into the node itself, if damage shares them.
+  if (ends.full()) return Outcome::corrupt;
   Edit edit(c_, offset_of(node),
             Keys::kRecords ? Edit::kManyLines
             : right        ? node.lines(place.slot, ends.right_end)
