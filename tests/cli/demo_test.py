@@ -43,10 +43,11 @@ class Demo(CliTest):
         self.assertEqual(self.left_behind(), [])
 
     # A loader that ends by itself: nobody else is killed for it. In a namespace of its own, since
-    # who gets that wrong kills everybody that he may.
+    # who gets that wrong kills everybody that he may; with a /proc of its own, which sanitizers read.
     def test_a_loader_that_fails(self):
-        alone = next((words for words in (["unshare", "--pid", "--fork"],
-                                          ["unshare", "--user", "--map-root-user", "--pid", "--fork"])
+        own = ["--pid", "--fork", "--mount-proc"]
+        alone = next((words for words in (["unshare", *own],
+                                          ["unshare", "--user", "--map-root-user", *own])
                       if subprocess.run([*words, "true"], capture_output=True, check=False)
                       .returncode == 0), None)
         if alone is None:
