@@ -82,9 +82,22 @@ void Medium::flush_lines(const void* address, std::size_t bytes, Site site) noex
   const auto first = reinterpret_cast<std::uintptr_t>(target) / kLine * kLine;
   const auto end = reinterpret_cast<std::uintptr_t>(target) + std::max<std::size_t>(bytes, 1);
   const std::uint64_t lines = (end - first + kLine - 1) / kLine;
-  auto* line = reinterpret_cast<std::byte*>(first);
   Local& mine = local();
   add(mine.flushes, lines);
+  start(mine, reinterpret_cast<std::byte*>(first), lines, site);
+}
+
+void Medium::flush_apart(std::span<const std::byte* const> lines, const Site* sites) noexcept {
+  const base::Stopwatch watch(base::Part::flush);
+  Local& mine = local();
+  add(mine.flushes, lines.size());
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    start(mine, const_cast<std::byte*>(lines[i]), 1, sites[i]);
+  }
+}
+
+[[gnu::always_inline]] inline void Medium::start(Local& mine, std::byte* line, std::uint64_t lines,
+                                                 const Site& site) noexcept {
   switch (mode_) {
     case Mode::nothing:
     case Mode::fence_only:

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include <everleaf/pool.hpp>
 
@@ -109,6 +110,11 @@ class Medium {
     if (mode_ != Mode::nothing && mode_ != Mode::fence_only) flush_lines(address, bytes, site);
   }
 
+  // The same for lines that lie apart, each with its own site.
+  void flush_each(std::span<const std::byte* const> lines, const Site* sites) noexcept {
+    if (mode_ != Mode::nothing && mode_ != Mode::fence_only) flush_apart(lines, sites);
+  }
+
   // Waits for this thread's flushes; later stores come after them. False: a write-back failed (only
   // `disk` can), and nothing that follows in the operation's order may be stored.
   [[nodiscard]] bool fence(Site site = Site::current()) noexcept {
@@ -175,6 +181,8 @@ class Medium {
     return locals_[slot == base::kNoSlot ? kMaxThreads : slot];
   }
   void flush_lines(const void* address, std::size_t bytes, Site site) noexcept;
+  void flush_apart(std::span<const std::byte* const> lines, const Site* sites) noexcept;
+  void start(Local& mine, std::byte* line, std::uint64_t lines, const Site& site) noexcept;
   bool fence_slow(Site site) noexcept;
   bool sync_noted(Local& local) noexcept;
   void await_syncs() const noexcept;

@@ -124,7 +124,7 @@ class DescriptorPool::Lines {
     }
   }
   void flush() {
-    for (std::size_t i = 0; i < count_; ++i) medium_.flush(at_[i], pmem::kLine, sites()[i]);
+    if (count_ != 0) medium_.flush_each(std::span(at_).first(count_), sites());
     count_ = 0;
   }
 
@@ -240,10 +240,15 @@ Answer Descriptor::execute(Durability durability) {
     discard();
     return stale ? Answer::failed : Answer::corrupt;
   }
-  // By rising offset: see Helping.
-  std::ranges::sort(places(), [](const Work& a, const Work& b) {
+  // By rising offset, free places last: see Helping. By insertion: they are few.
+  const auto comes_before = [](const Work& a, const Work& b) {
     return a.word != nullptr && (b.word == nullptr || a.word < b.word);
-  });
+  };
+  for (std::size_t i = 1; i < places_; ++i) {
+    for (std::size_t k = i; k != 0 && comes_before(words_[k], words_[k - 1]); --k) {
+      std::swap(words_[k], words_[k - 1]);
+    }
+  }
   const Answer answer = pool_.run(*this, durability);
   clear();  // the blocks' life goes on in the pool
   return answer;
@@ -518,13 +523,14 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
       if (!block.allocated) change_bits(block, false);
     }
     if (own.later) clean(lane, which);  // A8: it need not be durable, nor whole after a crash
-    if (!medium_.fences_wait() && !settle(lane)) return Answer::io_error;
-    return Answer::succeeded;
+    const bool ok = medium_.fences_wait() || finish(lane, which);
+    return ok ? Answer::succeeded : Answer::io_error;
   }
   count(lane.failed);
   // W5: a failure is durable before anybody acts on it; blocks are given back at once.
-  const bool ok =
-      allocates || !medium_.fences_wait() ? settle(lane) : fence(lane, lines, Rest::waits);
+  const bool ok = !medium_.fences_wait() ? finish(lane, which)
+                  : allocates            ? settle(lane)
+                                         : fence(lane, lines, Rest::waits);
   return ok ? Answer::failed : Answer::io_error;
 }
 
@@ -709,6 +715,7 @@ bool DescriptorPool::help(Reference blocker, Lane& lane) {
 // --- W6 ------------------------------------------------------------------------------------------
 
 bool DescriptorPool::fence(Lane& lane, Lines& lines, Rest rest, pmem::Site site) {
+  if (!medium_.fences_wait()) return medium_.fence(site);  // nothing is pending: see finish()
   note_pending(lane, lines, rest);
   lines.flush();
   if (!medium_.fence(site)) return false;
@@ -822,6 +829,20 @@ void DescriptorPool::done(Lane& lane, std::size_t which) {
   }
   own.callback = nullptr;
   own.phase = Lane::Phase::idle;
+}
+
+// W6 at once, where fences do not wait.
+bool DescriptorPool::finish(Lane& lane, std::size_t which) {
+  const Lane::Own& own = lane.own[which];
+  if (!medium_.fence()) return false;
+  if (own.phase == Lane::Phase::decided) clean(lane, which);
+  if (!medium_.fence()) return false;
+  if (own.block_count != 0) {
+    free(lane, which);
+    if (!medium_.fence()) return false;
+  }
+  done(lane, which);
+  return true;
 }
 
 bool DescriptorPool::settle(Lane& lane) {

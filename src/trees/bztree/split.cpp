@@ -166,6 +166,8 @@ Outcome BzTree<Keys>::make_inner(std::uint32_t level, const Content& content, Ne
 template <class Keys>
 typename BzTree<Keys>::Content BzTree<Keys>::content_of(const InnerOf& node) const {
   Content content;
+  content.children.reserve(node.header().count + 1);  // a split adds one
+  content.separators.reserve(node.header().count);
   for (std::uint32_t i = 0; i < node.header().count; ++i) {
     content.children.push_back(words_->read(node.child(i)));
     if (i < node.separators()) content.separators.push_back(node.separator(keys_, i));
