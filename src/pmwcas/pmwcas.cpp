@@ -523,14 +523,16 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
       if (!block.allocated) change_bits(block, false);
     }
     if (own.later) clean(lane, which);  // A8: it need not be durable, nor whole after a crash
-    const bool ok = medium_.fences_wait() || finish(lane, which);
-    return ok ? Answer::succeeded : Answer::io_error;
+    if (!medium_.fences_wait()) finish(lane, which);
+    return Answer::succeeded;
   }
   count(lane.failed);
+  if (!medium_.fences_wait()) {
+    finish(lane, which);
+    return Answer::failed;
+  }
   // W5: a failure is durable before anybody acts on it; blocks are given back at once.
-  const bool ok = !medium_.fences_wait() ? finish(lane, which)
-                  : allocates            ? settle(lane)
-                                         : fence(lane, lines, Rest::waits);
+  const bool ok = allocates ? settle(lane) : fence(lane, lines, Rest::waits);
   return ok ? Answer::failed : Answer::io_error;
 }
 
@@ -831,18 +833,12 @@ void DescriptorPool::done(Lane& lane, std::size_t which) {
   own.phase = Lane::Phase::idle;
 }
 
-// W6 at once, where fences do not wait.
-bool DescriptorPool::finish(Lane& lane, std::size_t which) {
+// W6 at once, where fences do not wait: there a crash keeps stores in their order.
+void DescriptorPool::finish(Lane& lane, std::size_t which) {
   const Lane::Own& own = lane.own[which];
-  if (!medium_.fence()) return false;
   if (own.phase == Lane::Phase::decided) clean(lane, which);
-  if (!medium_.fence()) return false;
-  if (own.block_count != 0) {
-    free(lane, which);
-    if (!medium_.fence()) return false;
-  }
+  if (own.block_count != 0) free(lane, which);
   done(lane, which);
-  return true;
 }
 
 bool DescriptorPool::settle(Lane& lane) {

@@ -204,7 +204,7 @@ class DescriptorPool {
   void free(Lane& lane, std::size_t which);
   void done(Lane& lane, std::size_t which);
   void change_bits(const Descriptor::Block& block, bool set);
-  [[nodiscard]] bool finish(Lane& lane, std::size_t which);
+  void finish(Lane& lane, std::size_t which);
   [[nodiscard]] bool settle(Lane& lane);
 
   pmem::Medium& medium_;
