@@ -3,7 +3,10 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <new>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -415,6 +418,71 @@ TEST(Lodgetree, AnOpenWithoutMemoryLeavesNothing) {
     PoolAccess::state(pool).abandon();
   }
   EXPECT_GT(refused, 20);
+}
+
+// Another index's damage writes over leaves while the tree is open: what they say of their ranges
+// led a close, and the removal of a node's last key, to the same place for ever.
+TEST(Lodgetree, LeavesThatForgetTheirRange) {
+  constexpr const char* kSpec = "lodgetree:node=256:slots=8:t_node=2:t_split=4";
+  for (const std::uint64_t wrong : {std::uint64_t{0}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    const Scratch scratch;
+    {
+      Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+      auto index = pool.index<std::uint64_t>("index", kSpec).value();
+      std::set<std::uint64_t> keys;
+      Random random(1);
+      while (keys.size() < 5000) {
+        const std::uint64_t key = random.below(1U << 20);
+        if (!keys.insert(key).second) continue;
+        ASSERT_EQ(index.insert(key, 0), Outcome::done);
+      }
+      const Poked poked(pool);
+      for (pmem::Offset at = poked.line()->head; at != 0; at = Poked::next(*poked.leaf(at))) {
+        poked.leaf(at)->low = wrong;
+      }
+      // From the right: each node goes beside one that is as the insertions left it.
+      while (keys.size() > 1000) {
+        ASSERT_EQ(index.remove(*keys.rbegin()), Outcome::done);
+        keys.erase(std::prev(keys.end()));
+      }
+    }
+    Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+    const auto index = pool.index<std::uint64_t>("index");
+    ASSERT_FALSE(index);
+    EXPECT_EQ(index.error().code, Code::corrupt) << index.error().message;
+  }
+}
+
+// The same with a chunk of the log: a record that no buffer was found to have was waited for.
+TEST(Lodgetree, RecordsThatForgetTheirKeys) {
+  for (const bool forgets_order : {false, true}) {
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<std::uint64_t>(
+                         "i", "lodgetree:node=256:slots=8:t_node=2:log=256:chunks=3:partitions=1")
+                     .value();
+    for (std::uint64_t n = 0; n < 2000; ++n) ASSERT_EQ(index.insert(n * 2, n), Outcome::done);
+    constexpr std::uint64_t kCold = 1;  // nobody comes by its node again
+    ASSERT_EQ(index.insert(kCold, 7), Outcome::done);
+    const Poked poked(pool);
+    const auto* const chunks = poked.medium.at<pmem::Word>(poked.root() + lodge::kDirectoryAt);
+    std::size_t forged = 0;
+    for (std::size_t i = 0; i < 3 && chunks[i] != 0; ++i) {
+      for (auto& one :
+           std::span(poked.medium.at<lodge::Record>(chunks[i]), 256 / sizeof(lodge::Record))) {
+        if (one.key != kCold || one.order == 0) continue;
+        ++forged;
+        (forgets_order ? one.order : one.key) = forgets_order ? 0 : 2;
+      }
+    }
+    ASSERT_EQ(forged, 1U);
+    Outcome outcome = Outcome::done;
+    std::uint64_t n = 1;  // each to another node: their records live, too
+    for (; n < 1000 && outcome == Outcome::done; ++n) {
+      outcome = index.insert(n * 797 % 2000 * 2 + 1, n);
+    }
+    EXPECT_EQ(outcome, Outcome::corrupt) << n;
+    EXPECT_EQ(index.find(kCold).value, 7U);
+  }
 }
 
 }  // namespace
