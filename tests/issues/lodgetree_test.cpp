@@ -485,5 +485,61 @@ TEST(Lodgetree, RecordsThatForgetTheirKeys) {
   }
 }
 
+// A leaf that its node knows as empty, and its neighbour: full, as another index left them. To
+// absorb one there were not slots enough.
+TEST(Lodgetree, AnEmptyLeafThatIsFull) {
+  const Scratch scratch;
+  constexpr lodge::Shape kShape = lodge::make_shape(256);
+  const auto open = [&] { return Pool::open(scratch / "pool", small_pool()).value(); };
+  const auto leaves_of = [](const Poked& poked) {
+    std::vector<pmem::Offset> leaves;
+    for (pmem::Offset at = poked.line()->head; at != 0; at = Poked::next(*poked.leaf(at))) {
+      leaves.push_back(at);
+    }
+    return leaves;
+  };
+  std::uint64_t first = 0;  // key of the leaf that goes
+  {
+    Pool pool = open();
+    auto index = pool.index<std::uint64_t>("index", "lodgetree:node=256").value();
+    for (std::uint64_t n = 0; n < 90; ++n) ASSERT_EQ(index.insert(n, n), Outcome::done);
+  }
+  {
+    Pool pool = open();
+    auto index = pool.index<std::uint64_t>("index").value();
+    const Poked poked(pool);
+    const auto leaves = leaves_of(poked);
+    ASSERT_GT(leaves.size(), 6U);
+    first = poked.leaf(leaves[2])->low;
+    const std::uint64_t behind = poked.leaf(leaves[3])->low;
+    // They wait in the buffer; a close flushes them, and leaves the leaf.
+    for (std::uint64_t key = first; key < behind; ++key) {
+      ASSERT_EQ(index.remove(key), Outcome::done);
+    }
+  }
+  Pool pool = open();
+  auto index = pool.index<std::uint64_t>("index").value();
+  const Poked poked(pool);
+  const auto leaves = leaves_of(poked);
+  lodge::LeafLine& left = *poked.leaf(leaves[1]);
+  lodge::LeafLine& right = *poked.leaf(leaves[2]);
+  ASSERT_EQ(right.low, first);
+  ASSERT_EQ(right.w & kShape.bits(), 0U);
+  left.w |= kShape.bits();
+  right.w |= kShape.bits();
+  const pmem::Word before = left.w;
+  // Another leaf is emptied, and then each empty one is looked at.
+  const std::uint64_t end = poked.leaf(leaves[5])->low;
+  for (std::uint64_t key = poked.leaf(leaves[4])->low; key < end; ++key) {
+    ASSERT_EQ(index.remove(key), Outcome::done);
+  }
+  for (std::uint64_t n = 0; leaves_of(poked).size() == leaves.size() && n < 100; ++n) {
+    ASSERT_EQ(index.insert(1000 + n, n), Outcome::done);
+  }
+  EXPECT_EQ(leaves_of(poked).size(), leaves.size() - 1);  // the other one went
+  EXPECT_EQ(left.w, before);
+  EXPECT_NE(unsound(pool), "");
+}
+
 }  // namespace
 }  // namespace everleaf::test
