@@ -78,13 +78,13 @@ void declare_options(CLI::App& app, Arguments& arguments) {
          "-read-heavy, -write-heavy or -write-only; lodge-insert, lodge-search, "
          "lodge-skewed-insert, lodge-1-1, lodge-1-2; t1, t2, t3; trace: the requests of --trace")
       ->default_str(std::string(kWorkload));
-  app.add_option(
-         "--records", arguments.records,
+  app.add_option_function<std::string>(
+         "--records",
+         [&arguments](const std::string& text) { arguments.records = parse_sizes(text); },
          "Records that load inserts (with --recovery also several numbers, comma-separated); "
          "default: half the space of keys of u1 (500000), u2, l1, "
          "z1 and z2 (5000000), t1 (11000000), t2 (5000000) and t3 (12500000), else 1000000, with "
          "--store 5000000")
-      ->delimiter(',')
       ->type_name("UINT,...");
   app.add_option("--ops", arguments.ops, "Operations of every other phase; default: --records");
   app.add_option("--trace", arguments.trace,

@@ -25,8 +25,9 @@ namespace {
   throw Failure(kExitUsage, message);
 }
 
-// Whole numbers from 1 to `most` alone.
+// Whole numbers from 1 to `most` alone, as they are printed.
 std::optional<unsigned> parse_whole(std::string_view digits, unsigned most) {
+  if (digits.starts_with('0')) return std::nullopt;
   unsigned number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
@@ -394,6 +395,22 @@ std::size_t parse_keys(std::string_view text) {
 bool is_buffered(std::string_view spec) {
   const auto tree = std::ranges::find(trees(), spec.substr(0, spec.find(':')), &TreeInfo::name);
   return tree != trees().end() && tree->durability == Durability::buffered;
+}
+
+std::vector<std::uint64_t> parse_sizes(std::string_view text) {
+  std::vector<std::uint64_t> sizes;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    const std::string_view part = text.substr(0, comma);
+    std::uint64_t& size = sizes.emplace_back();
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), size);
+    if (error != std::errc{} || end != part.data() + part.size() ||
+        (part.size() > 1 && part.front() == '0')) {
+      refuse(fmt::format("--records: '{}' is no whole number, as 1000000 is", part));
+    }
+    if (comma == std::string_view::npos) return sizes;
+    text.remove_prefix(comma + 1);
+  }
 }
 
 Distribution parse_distribution(std::string_view text) {

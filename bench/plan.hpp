@@ -243,6 +243,9 @@ Plan make_plan(const Arguments& arguments);
 
 Distribution parse_distribution(std::string_view text);
 
+// Of --records: numbers, comma-separated.
+std::vector<std::uint64_t> parse_sizes(std::string_view text);
+
 inline const Distribution& distribution_of(const Plan& plan, const Phase& phase) {
   return phase.distribution ? *phase.distribution : plan.distribution;
 }

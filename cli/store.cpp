@@ -293,11 +293,18 @@ int backup(const StoreArguments& arguments) {
   return 0;
 }
 
-// NAME, or NAME:u64.
+// NAME, NAME:u64 or NAME:bytes. Another type is no part of the name: a table would be made of it.
 std::pair<std::string, KeyType> named_table(const std::string& text) {
-  constexpr std::string_view kNumbers = ":u64";
-  if (!text.ends_with(kNumbers)) return {text, KeyType::bytes};
-  return {text.substr(0, text.size() - kNumbers.size()), KeyType::u64};
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return {text, KeyType::bytes};
+  const std::string_view type = std::string_view(text).substr(colon + 1);
+  if (type == "u64") return {text.substr(0, colon), KeyType::u64};
+  if (type == "bytes") return {text.substr(0, colon), KeyType::bytes};
+  throw Failure(
+      kExitUsage,
+      fmt::format("--table {}: '{}' is no type of keys, u64 or bytes (a name with a colon "
+                  "needs one behind it)",
+                  escape(text), escape(type)));
 }
 
 void print_repair(const RepairReport& report) {
@@ -409,7 +416,8 @@ void add_store(CLI::App& app, int& status) {
         add_pool(c, a);
         c.option("-o,--output", a.to, "The new file");
         c.options("--table", a.named,
-                  "NAME or NAME:u64 of a table that the file no longer names, or not rightly");
+                  "NAME, NAME:u64 or NAME:bytes of a table that the file no longer names, or not "
+                  "rightly");
       });
 }
 

@@ -292,7 +292,7 @@ TEST(Plan, ALoadMayBeOneCall) {
   arguments.workload = "bulk-load";
   EXPECT_EQ(make_plan(arguments).phases[0].fill, 100U);
   for (const char* wrong : {"bulk-load:9", "bulk-load:101", "bulk-load:", "bulk-load:70x",
-                            "find,bulk-load", "load,bulk-load"}) {
+                            "bulk-load:070", "find,bulk-load", "load,bulk-load"}) {
     EXPECT_FALSE(refusal_of(with(&Arguments::workload, wrong)).empty()) << wrong;
   }
   arguments.store = true;
@@ -306,6 +306,22 @@ TEST(Plan, SeveralSizesAreForRecovery) {
   arguments.recovery = true;
   EXPECT_EQ(make_plan(arguments).sizes, (std::vector<std::uint64_t>{5, 7}));
   EXPECT_EQ(make_plan({}).sizes, (std::vector<std::uint64_t>{1'000'000}));
+}
+
+TEST(Plan, SizesAreWholeNumbers) {
+  EXPECT_EQ(parse_sizes("5"), (std::vector<std::uint64_t>{5}));
+  EXPECT_EQ(parse_sizes("5,7,18446744073709551615"),
+            (std::vector<std::uint64_t>{5, 7, ~std::uint64_t{0}}));
+  for (const char* wrong : {"", ",", "5,", ",5", "5,,7", "5 7", "5x", "-5", "+5", "05", "1e6",
+                            "0x10", "18446744073709551616"}) {
+    try {
+      parse_sizes(wrong);
+      ADD_FAILURE() << wrong;
+    } catch (const Failure& failure) {
+      EXPECT_EQ(failure.exit_code(), kExitUsage);
+      EXPECT_NE(std::string(failure.what()).find("--records: '"), std::string::npos);
+    }
+  }
 }
 
 TEST(Plan, RefusesOptionsWithoutEffect) {

@@ -70,6 +70,13 @@ class Grace {
   // time, on behalf of threads that have gone idle and retire nothing more. Not from within a Pin.
   void tidy() noexcept;
 
+  // One try to begin another epoch; the one that it is. Whoever was pinned when it was e has gone
+  // when it is e + 2 (G2). From within a Pin it does not get there.
+  std::uint64_t advance() noexcept {
+    try_advance();
+    return epoch_.load(std::memory_order_seq_cst);
+  }
+
  private:
   struct Retired {
     pmem::Offset block;

@@ -21,6 +21,12 @@ std::string cannot_go_on(Outcome outcome, Offset last) {
   return what + "none behind that of the value at offset " + std::to_string(last);
 }
 
+// Values of a sound store do not overlap.
+std::string too_much(Offset last) {
+  return "its values have many times the bytes of the pool: none was read behind that at offset " +
+         std::to_string(last);
+}
+
 }  // namespace
 
 // Blocks that are in use are those of `named` and those that wait to be free. `waiting` is as of
@@ -45,6 +51,7 @@ Result<CheckReport> State::check() {
     std::vector<Offset> records;
     std::vector<Offset> damaged_records;  // their keys may be another's
     bool all_walked = true;
+    std::uint64_t left = kMostRead * medium().size();
     for (const auto& [name, table] : tables_) {
       std::size_t damaged = 0;
       Offset last = 0;
@@ -52,7 +59,7 @@ Result<CheckReport> State::check() {
         if (++damaged > kNamed) return;
         report->problems.push_back(of_table(*table, what + " at offset " + std::to_string(at)));
       };
-      const Outcome walked = table->for_each_value([&](Word word, bool whole) {
+      const Outcome walked = table->for_each_value(left, [&](Word word, bool whole) {
         const Record record = Record::of(word);
         last = record.at;
         const bool in_use = read_only() || space_->in_use(record.at, record.bytes());
@@ -62,7 +69,8 @@ Result<CheckReport> State::check() {
         records.push_back(record.at);
       });
       if (walked != Outcome::done) {
-        report->problems.push_back(of_table(*table, cannot_go_on(walked, last)));
+        report->problems.push_back(
+            of_table(*table, left == 0 ? too_much(last) : cannot_go_on(walked, last)));
         all_walked = false;
       }
       if (damaged > kNamed) {

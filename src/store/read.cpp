@@ -72,12 +72,25 @@ Outcome TableOf<K>::for_each_word(const std::function<bool(Word)>& visit) const 
 }
 
 template <class K>
-Outcome TableOf<K>::for_each_value(const std::function<void(Word, bool)>& visit) const {
-  return for_each_entry([&](const Entry<K>& entry) {
+bool TableOf<K>::affords(std::uint64_t& left, Word word, K key) const {
+  std::uint64_t bytes = sizeof(Word);
+  if constexpr (std::same_as<K, Bytes>) bytes += key.size();
+  const Record record = Record::of(word);
+  return spend(left, record.inside(state.medium()) ? bytes + record.length : bytes);
+}
+
+template <class K>
+Outcome TableOf<K>::for_each_value(std::uint64_t& left,
+                                   const std::function<void(Word, bool)>& visit) const {
+  bool ended = false;
+  const Outcome walked = for_each_entry([&](const Entry<K>& entry) {
+    ended = !affords(left, entry.value, K(entry.key));
+    if (ended) return false;
     Bytes value;
     visit(entry.value, read(entry.value, K(entry.key), value) == Outcome::done);
     return true;
   });
+  return ended ? Outcome::corrupt : walked;
 }
 
 template <class K>

@@ -41,6 +41,17 @@ struct Record {
   }
 };
 
+// In sizes of the pool, what is read of values and keys to check or to repair a store. A sound one
+// has less than one size of them; forged words may all name the longest.
+inline constexpr std::uint64_t kMostRead = 64;
+
+// False: not so much is left, and nothing any more.
+[[nodiscard]] inline bool spend(std::uint64_t& left, std::uint64_t bytes) {
+  const bool enough = bytes <= left;
+  left = enough ? left - bytes : 0;
+  return enough;
+}
+
 // The seed of a value's checksum. Also says which latch a key has.
 [[nodiscard]] inline std::uint64_t hash_of(std::uint64_t table, Bytes key) {
   return XXH3_64bits_withSeed(key.data(), key.size(), table);

@@ -28,21 +28,12 @@ namespace {
 constexpr std::size_t kStep = 1024;       // entries read at once
 constexpr std::size_t kNamed = 16;        // problems of a table that are named one by one
 constexpr std::size_t kMostInline = 512;  // bytes of a key in a BzTree's leaf
-// In sizes of the file, what the search for a table reads of values, short and long ones alike:
-// forged words may all name the longest.
-constexpr std::uint64_t kMostRead = 64;
-// And what is read of all tables together to find keys in place, whose lengths are tried one by
-// one, with values of other tables, too: about a thousand sizes in a sound BzTree, from the cache.
+// In sizes of the file, what is read of all tables together to find keys in place, whose lengths
+// are tried one by one, with values of other tables, too: about a thousand sizes in a sound BzTree,
+// from the cache.
 constexpr std::uint64_t kMostTried = 2048;
 constexpr std::uint64_t kShort = 8192;  // above it a record has chunks of its own: epoch/space.cpp
 constexpr Offset kKeyOffset = (Offset{1} << 40) - 1;  // of a key word: trees/keys.hpp
-
-// False: not so much is left, and nothing any more.
-bool spend(std::uint64_t& left, std::uint64_t bytes) {
-  const bool enough = bytes <= left;
-  left = enough ? left - bytes : 0;
-  return enough;
-}
 
 // A table that the directory names, or the caller.
 struct Named {
@@ -159,14 +150,16 @@ template <class K>
 class Salvage {
  public:
   using Owned = typename OwnedKey<K>::type;
-  Salvage(Table<K> to, RepairReport::Table& report) : to_(std::move(to)), report_(report) {}
+  // `left`: what pass 1 may still read of all tables.
+  Salvage(Table<K> to, RepairReport::Table& report, std::uint64_t& left)
+      : to_(std::move(to)), report_(report), left_(left) {}
 
   // Pass 1. True: all of it was there.
   Result<bool> read(const TableOf<K>& from) {
     Owned upper{};
     bool any = false;
     auto up = read_up(from, upper, any);
-    if (!up || *up) return up;
+    if (!up || *up || left_ == 0) return up;
     auto down = read_down(from, any ? std::optional(upper) : std::nullopt);
     if (!down) return down;
     return false;
@@ -217,17 +210,24 @@ class Salvage {
         Error{outcome == Outcome::out_of_space ? Code::out_of_space : Code::io,
               "the new store cannot be written: " + std::string(to_string(outcome))});
   }
-  Result<void> take(const TableOf<K>& from, const everleaf::Entry<K>& entry) {
+  // False: too much was read.
+  Result<bool> take(const TableOf<K>& from, const everleaf::Entry<K>& entry) {
     Bytes value;
+    if (!from.affords(left_, entry.value, K(entry.key))) {
+      report_.problems.push_back(
+          "the values that its tree names have many times the bytes of the file");
+      return false;
+    }
     if (from.read(entry.value, K(entry.key), value) == Outcome::done) {
       ++report_.read;
-      return put(K(entry.key), value);
+      if (auto done = put(K(entry.key), value); !done) return std::unexpected(done.error());
+      return true;
     }
     if (++report_.damaged_values <= kNamed) {
       report_.problems.push_back("a value does not fit its checksum at offset " +
                                  std::to_string(Record::of(entry.value).at));
     }
-    return {};
+    return true;
   }
   // At damage it steps more and more slowly, up to what can be read.
   template <class Step>
@@ -254,7 +254,7 @@ class Salvage {
       if (entries.empty()) return true;
       if (entries.back().key < at) return false;  // only in a damaged tree
       for (const auto& entry : entries) {
-        if (auto taken = take(from, entry); !taken) return std::unexpected(taken.error());
+        if (auto taken = take(from, entry); !taken || !*taken) return taken;
       }
       at = std::move(entries.back().key);
       last = at;
@@ -276,7 +276,7 @@ class Salvage {
       if (at && !(entries.back().key < *at)) return false;
       for (const auto& entry : entries) {
         if (lowest && !(*lowest < entry.key)) return true;
-        if (auto taken = take(from, entry); !taken) return std::unexpected(taken.error());
+        if (auto taken = take(from, entry); !taken || !*taken) return taken;
       }
       at = std::move(entries.back().key);
     }
@@ -334,6 +334,7 @@ class Salvage {
 
   Table<K> to_;
   RepairReport::Table& report_;
+  std::uint64_t& left_;
   std::unordered_set<std::uint64_t> found_;
   std::unordered_set<std::uint64_t> unclear_;
 };
@@ -378,6 +379,7 @@ class Repair {
     const bool is_store = old != nullptr && old->has_root();
     if (tables.empty() && (report_.problems.empty() || !is_store)) return no_tables();
     if (old != nullptr) add_problems(old->pool().check());  // what the trees' own do not see
+    left_ = kMostRead * image->bytes();
     tries_ = kMostTried * image->bytes();
     if (auto made = new_.make(durability_of(tables, old.get())); !made) {
       return std::unexpected(made.error());
@@ -450,7 +452,7 @@ class Repair {
       return {};
     }
     report.spec = to->stats().spec;
-    Salvage<K> salvage(*to, report);
+    Salvage<K> salvage(*to, report, left_);
     const auto from = old == nullptr || !one.whole ? nullptr : old->table_to_salvage(report.name);
     if (from != nullptr) {
       auto all = salvage.read(static_cast<const TableOf<K>&>(*from));
@@ -484,6 +486,7 @@ class Repair {
   const RepairOptions& options_;
   RepairReport report_;
   Code cause_ = Code::not_found;  // why the store cannot be opened
+  std::uint64_t left_ = 0;        // see Salvage
   std::uint64_t tries_ = 0;       // see search()
 };
 

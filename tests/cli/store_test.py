@@ -147,6 +147,21 @@ class Stores(CliTest):
         self.assertEqual(run.returncode, 1, run.stderr)
         self.assertEqual(self.entries(table="users", pool=new), entries)
 
+    def test_repair_of_a_table_of_another_type(self):
+        entries = {b"key": b"value"}
+        self.fill(entries, table="a:b")
+        new = self.dir / "new"
+        for wrong in ("t:foo", "t:", "t:U64", "t:u64 ", "a:b"):
+            self.fails(2, "is no type of keys", "store", "repair", self.pool, "-o", new,
+                       "--table", wrong)
+            self.assertFalse(new.exists())
+        file = bytearray(self.pool.read_bytes())
+        file[12288:28416] = bytes(28416 - 12288)  # the whole directory
+        self.pool.write_bytes(file)
+        run = self.everleaf("store", "repair", self.pool, "-o", new, "--table", "a:b:bytes")
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertEqual(self.entries(table="a:b", pool=new), entries)
+
     def test_repair_of_what_is_no_store(self):
         self.pool.write_bytes(self.random.randbytes(1 << 20))
         self.fails(3, "has no table, and no value of one", "store", "repair", self.pool, "-o",

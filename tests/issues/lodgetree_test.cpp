@@ -3,7 +3,10 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <new>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -415,6 +418,127 @@ TEST(Lodgetree, AnOpenWithoutMemoryLeavesNothing) {
     PoolAccess::state(pool).abandon();
   }
   EXPECT_GT(refused, 20);
+}
+
+// Another index's damage writes over leaves while the tree is open: what they say of their ranges
+// led a close, and the removal of a node's last key, to the same place for ever.
+TEST(Lodgetree, LeavesThatForgetTheirRange) {
+  constexpr const char* kSpec = "lodgetree:node=256:slots=8:t_node=2:t_split=4";
+  for (const std::uint64_t wrong : {std::uint64_t{0}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    const Scratch scratch;
+    {
+      Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+      auto index = pool.index<std::uint64_t>("index", kSpec).value();
+      std::set<std::uint64_t> keys;
+      Random random(1);
+      while (keys.size() < 5000) {
+        const std::uint64_t key = random.below(1U << 20);
+        if (!keys.insert(key).second) continue;
+        ASSERT_EQ(index.insert(key, 0), Outcome::done);
+      }
+      const Poked poked(pool);
+      for (pmem::Offset at = poked.line()->head; at != 0; at = Poked::next(*poked.leaf(at))) {
+        poked.leaf(at)->low = wrong;
+      }
+      // From the right: each node goes beside one that is as the insertions left it.
+      while (keys.size() > 1000) {
+        ASSERT_EQ(index.remove(*keys.rbegin()), Outcome::done);
+        keys.erase(std::prev(keys.end()));
+      }
+    }
+    Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+    const auto index = pool.index<std::uint64_t>("index");
+    ASSERT_FALSE(index);
+    EXPECT_EQ(index.error().code, Code::corrupt) << index.error().message;
+  }
+}
+
+// The same with a chunk of the log: a record that no buffer was found to have was waited for.
+TEST(Lodgetree, RecordsThatForgetTheirKeys) {
+  for (const bool forgets_order : {false, true}) {
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<std::uint64_t>(
+                         "i", "lodgetree:node=256:slots=8:t_node=2:log=256:chunks=3:partitions=1")
+                     .value();
+    for (std::uint64_t n = 0; n < 2000; ++n) ASSERT_EQ(index.insert(n * 2, n), Outcome::done);
+    constexpr std::uint64_t kCold = 1;  // nobody comes by its node again
+    ASSERT_EQ(index.insert(kCold, 7), Outcome::done);
+    const Poked poked(pool);
+    const auto* const chunks = poked.medium.at<pmem::Word>(poked.root() + lodge::kDirectoryAt);
+    std::size_t forged = 0;
+    for (std::size_t i = 0; i < 3 && chunks[i] != 0; ++i) {
+      for (auto& one :
+           std::span(poked.medium.at<lodge::Record>(chunks[i]), 256 / sizeof(lodge::Record))) {
+        if (one.key != kCold || one.order == 0) continue;
+        ++forged;
+        (forgets_order ? one.order : one.key) = forgets_order ? 0 : 2;
+      }
+    }
+    ASSERT_EQ(forged, 1U);
+    Outcome outcome = Outcome::done;
+    std::uint64_t n = 1;  // each to another node: their records live, too
+    for (; n < 1000 && outcome == Outcome::done; ++n) {
+      outcome = index.insert(n * 797 % 2000 * 2 + 1, n);
+    }
+    EXPECT_EQ(outcome, Outcome::corrupt) << n;
+    EXPECT_EQ(index.find(kCold).value, 7U);
+  }
+}
+
+// A leaf that its node knows as empty, and its neighbour: full, as another index left them. To
+// absorb one there were not slots enough.
+TEST(Lodgetree, AnEmptyLeafThatIsFull) {
+  const Scratch scratch;
+  constexpr lodge::Shape kShape = lodge::make_shape(256);
+  const auto open = [&] { return Pool::open(scratch / "pool", small_pool()).value(); };
+  const auto leaves_of = [](const Poked& poked) {
+    std::vector<pmem::Offset> leaves;
+    for (pmem::Offset at = poked.line()->head; at != 0; at = Poked::next(*poked.leaf(at))) {
+      leaves.push_back(at);
+    }
+    return leaves;
+  };
+  std::uint64_t first = 0;  // key of the leaf that goes
+  {
+    Pool pool = open();
+    auto index = pool.index<std::uint64_t>("index", "lodgetree:node=256").value();
+    for (std::uint64_t n = 0; n < 90; ++n) ASSERT_EQ(index.insert(n, n), Outcome::done);
+  }
+  {
+    Pool pool = open();
+    auto index = pool.index<std::uint64_t>("index").value();
+    const Poked poked(pool);
+    const auto leaves = leaves_of(poked);
+    ASSERT_GT(leaves.size(), 6U);
+    first = poked.leaf(leaves[2])->low;
+    const std::uint64_t behind = poked.leaf(leaves[3])->low;
+    // They wait in the buffer; a close flushes them, and leaves the leaf.
+    for (std::uint64_t key = first; key < behind; ++key) {
+      ASSERT_EQ(index.remove(key), Outcome::done);
+    }
+  }
+  Pool pool = open();
+  auto index = pool.index<std::uint64_t>("index").value();
+  const Poked poked(pool);
+  const auto leaves = leaves_of(poked);
+  lodge::LeafLine& left = *poked.leaf(leaves[1]);
+  lodge::LeafLine& right = *poked.leaf(leaves[2]);
+  ASSERT_EQ(right.low, first);
+  ASSERT_EQ(right.w & kShape.bits(), 0U);
+  left.w |= kShape.bits();
+  right.w |= kShape.bits();
+  const pmem::Word before = left.w;
+  // Another leaf is emptied, and then each empty one is looked at.
+  const std::uint64_t end = poked.leaf(leaves[5])->low;
+  for (std::uint64_t key = poked.leaf(leaves[4])->low; key < end; ++key) {
+    ASSERT_EQ(index.remove(key), Outcome::done);
+  }
+  for (std::uint64_t n = 0; leaves_of(poked).size() == leaves.size() && n < 100; ++n) {
+    ASSERT_EQ(index.insert(1000 + n, n), Outcome::done);
+  }
+  EXPECT_EQ(leaves_of(poked).size(), leaves.size() - 1);  // the other one went
+  EXPECT_EQ(left.w, before);
+  EXPECT_NE(unsound(pool), "");
 }
 
 }  // namespace

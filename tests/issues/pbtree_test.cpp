@@ -1,4 +1,5 @@
 // Stories of src/trees/pbtree.
+#include <cstring>
 #include <new>
 #include <string>
 
@@ -269,6 +270,56 @@ TEST(Pbtree, LargestNodes) {
   any_operations<std::uint64_t>(small_pool());
   any_operations<Bytes>(small_pool());
   any_operations<std::uint64_t>(on_disk());
+}
+
+// The split key of a leaf and the pivot of its neighbour name one record: a merge gave it up twice,
+// and it would have been handed out twice.
+TEST(Pbtree, AMergeGivesUpNoRecordTwice) {
+  unsigned cases = 0;
+  for (std::size_t which = 1; which < 6; ++which) {
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<Bytes>("index", "pbtree:node=256").value();
+    Random random(which);
+    Map<Bytes> map;
+    while (map.size() < 60) {
+      const std::string key = Keys<Bytes>::nth(random.below(1000));
+      if (index.insert(key, 1) == Outcome::done) map.emplace(key, 1);
+    }
+    const auto key_of = [&](pmem::Word word) {
+      const pmem::Offset at = word & ((pmem::Word{1} << 40) - 1);
+      std::uint32_t length = 0;
+      const char* const record = PoolAccess::state(pool).medium().at<char>(at);
+      std::memcpy(&length, record, sizeof length);
+      return std::string(record + sizeof length, length);
+    };
+    const auto leaves = leaves_of(pool);
+    ASSERT_GT(leaves.size(), which + 1);
+    tree::pbtree::Header& left = *poked(pool, leaves[which]).header;
+    tree::pbtree::Header& right = *poked(pool, leaves[which + 1]).header;
+    if (leaves[which + 1] == leaves.back() || left.pivot_key == left.split_key) continue;
+    const std::string pivot = key_of(left.pivot_key);
+    const std::string low = key_of(left.split_key);
+    const std::string high = key_of(right.split_key);
+    if (!map.contains(pivot)) continue;
+    std::vector<std::string> below;
+    for (auto at = map.lower_bound(low); at != map.end() && at->first < high; ++at) {
+      if (at->first < pivot) below.push_back(at->first);
+    }
+    ASSERT_EQ(index.remove(pivot), Outcome::done);
+    std::size_t in_leaf = below.size();
+    for (auto at = map.upper_bound(pivot); at != map.end() && at->first < high; ++at) ++in_leaf;
+    for (auto at = map.upper_bound(pivot); at != map.end() && at->first < high; ++at) {
+      if (in_leaf-- <= 4) break;
+      ASSERT_EQ(index.remove(at->first), Outcome::done);
+    }
+    if (leaves_of(pool) != leaves || (left.meta & tree::pbtree::kPivotLive) != 0) continue;
+    right.split_key = left.pivot_key;
+    for (const std::string& key : below) (void)index.remove(key);
+    ++cases;
+    EXPECT_EQ(leaves_of(pool), leaves) << which;
+    EXPECT_NE(unsound(pool), "");
+  }
+  EXPECT_GT(cases, 0U);
 }
 
 }  // namespace

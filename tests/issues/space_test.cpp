@@ -2,11 +2,16 @@
 // the grace period back, so a full pool refused an insertion after a removal; and large blocks grew
 // the file in every session before anybody looked for the room that earlier sessions had left. Then
 // that look held up every thread: 4096 pages of a cold disk, under the heap's lock.
+#include "epoch/space.hpp"
+
 #include <thread>
 
 #include "base/seam.hpp"
 #include "hooks.hpp"
+#include "pmem/format.hpp"
 #include "support.hpp"
+#include "trees/lodgetree/layout.hpp"
+#include "trees/pool_state.hpp"
 
 namespace everleaf::test {
 namespace {
@@ -129,6 +134,53 @@ TEST(Space, ALockIsGivenUpOnce) {
   work();
   other.join();
   EXPECT_EQ(count, 20'000U);
+}
+
+// A slab header that damage made, within an extent: the heap takes what is behind it for a block,
+// and an extent there would share its bytes with the other one.
+TEST(Space, ExtentsThatOverlap) {
+  const Scratch scratch;
+  const auto path = scratch / "pool";
+  const auto extents_of = [](Pool& pool) {
+    pmem::Medium& medium = PoolAccess::state(pool).medium();
+    const pmem::Offset root = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root;
+    return medium.at<epoch::Extent>(root + tree::lodgetree::kExtentsAt);
+  };
+  {
+    Pool pool = Pool::open(path, small_pool()).value();
+    auto index = pool.index<std::uint64_t>("index", "lodgetree").value();
+    for (std::uint64_t n = 0; n < 20'000; ++n) ASSERT_EQ(index.insert(n, n), Outcome::done);
+  }
+  for (const bool forged : {false, true}) {
+    {
+      Pool pool = Pool::open(path, small_pool()).value();
+      pmem::Medium& medium = PoolAccess::state(pool).medium();
+      epoch::Extent* last = extents_of(pool);
+      while (last[1].at != 0) ++last;
+      ASSERT_GT(last->bytes, pmem::kSlabBytes);
+      const pmem::Word slab = (last->at + last->bytes) / pmem::kSlabBytes - 1;
+      const pmem::Offset at = slab * pmem::kSlabBytes;
+      if (forged) {
+        // A large run of one slab: src/alloc/heap.cpp.
+        constexpr pmem::Word kBody = 255 | 1 << 8;
+        pmem::Word mixed =
+            (kBody + 0xE7AB) * 0x9E3779B97F4A7C15ULL ^ (slab + 1) * 0xC2B2AE3D27D4EB4FULL;
+        mixed = (mixed ^ mixed >> 31) * 0xD6E8FEB86659FD93ULL;
+        *medium.at<pmem::Word>(at) = kBody | mixed >> 32 << 32;
+        *medium.at<pmem::Word>(at + 64) = 1;  // allocated
+        const pmem::Offset block = at + (last->at % pmem::kSlabBytes);
+        ASSERT_GE(PoolAccess::state(pool).heap().allocated_bytes(block),
+                  epoch::Space::kFirstExtentBytes);
+        last[1] = {block, epoch::Space::kFirstExtentBytes};
+      }
+    }
+    Pool pool = Pool::open(path, small_pool()).value();
+    const auto index = pool.index<std::uint64_t>("index");
+    ASSERT_EQ(index.has_value(), !forged);
+    if (forged) {
+      EXPECT_EQ(index.error().code, Code::corrupt) << index.error().message;
+    }
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -203,6 +204,36 @@ TEST(PmwcasDamage, ALaneBelongsToOneSlot) {
   }
   damaged.become(made.memory);
   EXPECT_TRUE(use(damaged));
+}
+
+// Its targets are written over while it is under way: who helps goes nowhere else.
+TEST(PmwcasDamage, TargetsThatAreNoWords) {
+  for (const Offset target : {Offset{1} << 39, Offset{pmem::kMinPoolBytes - 4}, Offset{8}}) {
+    Damaged made;
+    make(made);
+    auto opened = WordsPool::open(attach(made.memory));
+    ASSERT_TRUE(opened);
+    WordsPool& pool = **opened;
+    unsigned slot = 0;
+    while (made.memory.word(made.table + slot * sizeof(Word)) != made.lane) ++slot;
+    const Offset descriptor = descriptor_at(made, 1);
+    const Word next = State{made.memory.word(descriptor)}.sequence() + 1;
+    // The second target is right: it says that the reference is the operation's own.
+    const auto entry = [&](std::size_t index) {
+      return descriptor + offsetof(DescriptorAt, words) + index * sizeof(WordEntry);
+    };
+    made.memory.word(entry(0) + offsetof(WordEntry, at)) = target;
+    made.memory.word(entry(1) + offsetof(WordEntry, at)) = made.words;
+    made.memory.word(entry(1) + offsetof(WordEntry, expected)) = 5;
+    made.memory.word(entry(1) + offsetof(WordEntry, desired)) = 6;
+    made.memory.word(descriptor) = State::undecided(next, 2, 0).word;
+    made.memory.word(made.words) = Reference(Reference::Kind::descriptor, slot, 1, 1, next).word();
+    std::thread([&] {  // whose lane is another
+      (void)change(pool, {{0, 5, 7}});
+      EXPECT_EQ(pool.value(0) & kControl, 0U);
+    })
+        .join();
+  }
 }
 
 }  // namespace

@@ -414,5 +414,47 @@ TEST_P(Damaged, CheckNoticesMemoryThatNoKeyNames) {
   EXPECT_EQ(unsound(store), "");
 }
 
+// Words that all name the bytes of one long value: to read them all, as often as there are keys,
+// took a check and a repair hours.
+TEST_P(Damaged, ManyWordsForTheSameBytes) {
+  const auto path = scratch_ / "s";
+  constexpr std::uint64_t kKeys = 2000;
+  const std::string large(std::size_t{1} << 20, 'v');
+  const auto names = [](const std::vector<std::string>& problems, std::string_view what) {
+    return std::ranges::any_of(
+        problems, [&](const std::string& one) { return one.find(what) != std::string::npos; });
+  };
+  {
+    auto store = Store::open(path, small_store(GetParam())).value();
+    auto table = store.table<std::uint64_t>("n").value();
+    ASSERT_EQ(table.put(0, large), Outcome::done);
+    for (std::uint64_t i = 1; i < kKeys; ++i) ASSERT_EQ(table.put(i, "small"), Outcome::done);
+    ASSERT_EQ(store.sync(), Outcome::done);
+    ASSERT_EQ(unsound(store), "");
+    // In the tree itself: its words are not covered.
+    auto& state = StoreAccess::state(store);
+    auto index = state.table_to_salvage("n");
+    ASSERT_NE(index, nullptr);
+    auto& numbers = static_cast<store::TableOf<std::uint64_t>&>(*index);
+    pmem::Word longest = 0;
+    ASSERT_EQ(numbers.for_each_word([&](pmem::Word word) {
+      longest = store::Record::of(word).length == large.size() ? word : longest;
+      return true;
+    }),
+              Outcome::done);
+    ASSERT_NE(longest, 0U);
+    for (std::uint64_t i = 1; i < kKeys; ++i) {
+      ASSERT_EQ(numbers.write(i, longest, detail::Write::update), Outcome::done);
+    }
+    ASSERT_EQ(store.sync(), Outcome::done);
+    EXPECT_TRUE(names(store.check()->problems, "many times the bytes of the pool"));
+    state.abandon();
+  }
+  const auto report = Store::repair(path, scratch_ / "new").value();
+  ASSERT_EQ(report.tables.size(), 1U);
+  EXPECT_TRUE(names(report.tables.front().problems, "many times the bytes of the file"));
+  EXPECT_LT(report.tables.front().damaged_values, kKeys - 1);
+}
+
 }  // namespace
 }  // namespace everleaf::test

@@ -305,7 +305,8 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::flush_node(Node& node, unsign
 }
 
 // Everything that the buffers hold from the node of that key on up to another node; no operation
-// runs there. False: something had to stay.
+// runs there. False: something had to stay. The way goes by what leaves say of their ranges; where
+// that leads to another node than the next one, it is damaged, and what is behind stays in the log.
 template <class Keys>
 bool LodgeTree<Keys>::flush_range(Owned from, const Node* end) {
   const unsigned slot = base::thread_slot();
@@ -313,6 +314,7 @@ bool LodgeTree<Keys>::flush_range(Owned from, const Node* end) {
   log_.ready(slot);
   bool tried = false;
   bool all = true;
+  const Node* next = nullptr;
   while (true) {
     Attempt is = answer(Outcome::done);
     bool last = false;
@@ -320,13 +322,20 @@ bool LodgeTree<Keys>::flush_range(Owned from, const Node* end) {
       const alloc::Grace::Pin pin(grace_);
       Place place;
       if (!locate(Keys::probe(Key(from)), place)) continue;
+      if (next != nullptr && place.node != next) {
+        all = false;
+        break;
+      }
       if (!place.node->latch.try_lock(place.version)) continue;
       const base::Unlock unlock(place.node->latch);
       is = flush_node(*place.node, slot);
       Node* const right = place.node->right.load(std::memory_order_relaxed);
       const bool go_on = is.next == Next::done;
       last = go_on && right == end;
-      if (go_on && !last) from = first_key(*right);
+      if (go_on && !last) {
+        from = first_key(*right);
+        next = right;
+      }
     }
     if (last) break;
     if (is.next == Next::divide) is = divide(Key(from));

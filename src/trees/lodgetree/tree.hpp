@@ -85,6 +85,7 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     std::size_t bytes = 0;            // of grow
     bool lonely = false;              // the node's only leaf is empty now
     bool late = false;                // of done: relieve_log() is due
+    bool nothing = false;             // of force(): no buffer has the record
   };
   static Attempt answer(Outcome outcome) { return {Next::done, outcome}; }
 

@@ -152,13 +152,20 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::give_leaf(Node& node, Node& r
   return answer(Outcome::done);
 }
 
+// One is enough, and a few that make room above, unless others fill what is divided.
+constexpr unsigned kMostDivided = 64;
+
 template <class Keys>
 void LodgeTree<Keys>::unlink_lonely(Key key) {
   try {
     Owned full{};
+    unsigned divided = 0;
     while (true) {
       Attempt is = unlink_node(key, full);
       if (is.next == Next::divide) {
+        // A damaged leaf names another node than its own, again and again; others fill the node
+        // hardly as often. The empty one stays.
+        if (++divided > kMostDivided) return;
         is = divide(Key(full));
         if (is.next == Next::done && is.outcome == Outcome::done) continue;
       }

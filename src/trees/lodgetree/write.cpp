@@ -284,14 +284,20 @@ Outcome LodgeTree<Keys>::add_chunk(std::size_t place) {
 }
 
 // P9, A10: flushes what the chunk's living records wait for, however cold its buffers are. Records
-// that only wait for the fence of another slot get it here.
+// that only wait for the fence of another slot get it here. Operations that took their places
+// before it was closed are waited for; a record that lives when they are gone, and no buffer has,
+// is damaged, and would live for ever.
 template <class Keys>
 Outcome LodgeTree<Keys>::empty_chunk(const Log::Closed& closed) {
   log_.ready(base::thread_slot());
+  const std::uint64_t epoch = grace_.advance();
   bool tried = false;
   for (unsigned round = 0; !log_.is_empty(closed); ++round) {
+    const bool nobody = grace_.advance() >= epoch + 2;
+    bool waits = false;
     for (std::size_t i = log_.next_live(closed.chunk, 0); i < log_.records();) {
       const Attempt is = force(closed, i);
+      waits = waits || !is.nothing;
       Outcome outcome = is.outcome;
       if (is.next == Next::done && outcome == Outcome::done) {
         i = log_.next_live(closed.chunk, i + 1);
@@ -302,7 +308,10 @@ Outcome LodgeTree<Keys>::empty_chunk(const Log::Closed& closed) {
       }
     }
     if (!log_.settle()) return Outcome::io_error;
-    if (!log_.is_empty(closed)) base::wait_a_little(round);  // for operations under way
+    const bool lives = log_.next_live(closed.chunk, 0) != log_.records();
+    if (log_.is_empty(closed)) break;
+    if (nobody && !waits && lives) return Outcome::corrupt;
+    base::wait_a_little(round);
   }
   return Outcome::done;
 }
@@ -327,12 +336,14 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::force(const Log::Closed& clos
   const alloc::Grace::Pin pin(grace_);
   if (!pin.ok()) return answer(Outcome::too_many_threads);
   const Ref ref = log_.ref_of(closed.chunk, index);
+  Attempt nothing = answer(Outcome::done);
+  nothing.nothing = true;
   // In this order: what lives in a chunk that is in use again means nothing.
-  if (!log_.is_live(ref) || log_.is_empty(closed)) return answer(Outcome::done);
+  if (!log_.is_live(ref) || log_.is_empty(closed)) return nothing;
   const Record* const record = log_.record(ref);
   if (pmem::load(&record->order) == 0) {  // its operation is under way
     base::reads_discarded();
-    return answer(Outcome::done);
+    return nothing;
   }
   const Key key = keys_.key_of(pmem::load(&record->key));
   const Probe probe = Keys::probe(key);
@@ -343,7 +354,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::force(const Log::Closed& clos
     const base::Unlock unlock(place.node->latch);
     Node& node = *place.node;
     const unsigned pair = node.search(keys_, probe);
-    if (pair == Node::kNoSlot || node.ref(pair) != ref) return is;  // a fence is missing
+    if (pair == Node::kNoSlot || node.ref(pair) != ref) return nothing;  // a fence is missing
     is = flush_leaf(node, node.target(pair), base::thread_slot());
   }
   forced_.fetch_add(1, std::memory_order_relaxed);
