@@ -845,6 +845,12 @@ bool DescriptorPool::settle(Lane& lane) {
   const auto pending = [](const Lane::Own& own) {
     return own.phase != Lane::Phase::idle && own.phase != Lane::Phase::running;
   };
+  if (!medium_.fences_wait()) {  // pending only where a thread was stopped for ever
+    for (std::size_t which = 0; which < kDescriptors; ++which) {
+      if (pending(lane.own[which])) finish(lane, which);
+    }
+    return true;
+  }
   while (lane.swapped_count != 0 || std::ranges::any_of(lane.own, pending)) {
     Lines lines(medium_);
     if (!fence(lane, lines, Rest::goes_along)) return false;

@@ -51,8 +51,8 @@ Result<CheckReport> State::check() {
     std::vector<Offset> records;
     std::vector<Offset> damaged_records;  // their keys may be another's
     bool all_walked = true;
-    std::uint64_t left = kMostRead * medium().size();
     for (const auto& [name, table] : tables_) {
+      std::uint64_t left = kMostRead * medium().size();
       std::size_t damaged = 0;
       Offset last = 0;
       const auto problem = [&](const std::string& what, Offset at) {

@@ -150,8 +150,8 @@ template <class K>
 class Salvage {
  public:
   using Owned = typename OwnedKey<K>::type;
-  // `left`: what pass 1 may still read of all tables.
-  Salvage(Table<K> to, RepairReport::Table& report, std::uint64_t& left)
+  // `left`: what pass 1 may read.
+  Salvage(Table<K> to, RepairReport::Table& report, std::uint64_t left)
       : to_(std::move(to)), report_(report), left_(left) {}
 
   // Pass 1. True: all of it was there.
@@ -334,7 +334,7 @@ class Salvage {
 
   Table<K> to_;
   RepairReport::Table& report_;
-  std::uint64_t& left_;
+  std::uint64_t left_;
   std::unordered_set<std::uint64_t> found_;
   std::unordered_set<std::uint64_t> unclear_;
 };
@@ -379,7 +379,6 @@ class Repair {
     const bool is_store = old != nullptr && old->has_root();
     if (tables.empty() && (report_.problems.empty() || !is_store)) return no_tables();
     if (old != nullptr) add_problems(old->pool().check());  // what the trees' own do not see
-    left_ = kMostRead * image->bytes();
     tries_ = kMostTried * image->bytes();
     if (auto made = new_.make(durability_of(tables, old.get())); !made) {
       return std::unexpected(made.error());
@@ -452,7 +451,7 @@ class Repair {
       return {};
     }
     report.spec = to->stats().spec;
-    Salvage<K> salvage(*to, report, left_);
+    Salvage<K> salvage(*to, report, kMostRead * image.bytes());
     const auto from = old == nullptr || !one.whole ? nullptr : old->table_to_salvage(report.name);
     if (from != nullptr) {
       auto all = salvage.read(static_cast<const TableOf<K>&>(*from));
@@ -486,7 +485,6 @@ class Repair {
   const RepairOptions& options_;
   RepairReport report_;
   Code cause_ = Code::not_found;  // why the store cannot be opened
-  std::uint64_t left_ = 0;        // see Salvage
   std::uint64_t tries_ = 0;       // see search()
 };
 

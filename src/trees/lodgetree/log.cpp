@@ -119,7 +119,6 @@ Ref Log::append_to_hole(const Record& record, std::uint64_t key_hash, bool repla
       const std::size_t index = first + static_cast<std::size_t>(std::countr_zero(holes));
       const Ref ref = ref_of(number, index);
       medium_.store(&this->record(ref)->order, 0, 0);
-      filled_.fetch_add(1);  // before it lives
       // Who killed it may not have counted that yet: for a moment there are fewer dead than there
       // are, never more, so nobody frees the chunk.
       chunk.dead_bits[first / kWordBits].fetch_and(~(holes & -holes));

@@ -90,8 +90,6 @@ class Log {
   // closed. One is left to those that `replace` a living record, which will die; they come one at a
   // time (L5). 0: there is none.
   [[nodiscard]] Ref append_to_hole(const Record& record, std::uint64_t key_hash, bool replaces);
-  // How often it was done. Who sees such a record live sees it counted.
-  [[nodiscard]] std::uint64_t holes_filled() const { return filled_.load(); }
   [[nodiscard]] static Word sum_of(const Record& record, Offset at, std::uint64_t key_hash);
   // Takes a free chunk; false: there is none, add() one or empty the oldest().
   [[nodiscard]] bool room(unsigned slot);
@@ -204,7 +202,6 @@ class Log {
   std::atomic<std::size_t> with_chunk_{0};  // partitions that have one
   std::unique_ptr<std::array<std::atomic<Chunk*>, kMaxChunks>> chunks_;
   std::atomic<std::size_t> chunk_count_{0};
-  std::atomic<std::uint64_t> filled_{0};                // holes
   std::unique_ptr<std::atomic<Deferred*>[]> deferred_;  // by slot
   mutable base::Mutex mutex_;                           // guards the next two; after a partition's
   std::unique_ptr<Chunk> prepared_;

@@ -285,19 +285,14 @@ Outcome LodgeTree<Keys>::add_chunk(std::size_t place) {
 
 // P9, A10: flushes what the chunk's living records wait for, however cold its buffers are. Records
 // that only wait for the fence of another slot get it here. Operations that took their places
-// before it was closed, or a hole in it, are waited for; a record that lives when they are gone,
-// and no buffer has, is damaged, and would live for ever.
+// before it was closed are waited for (nobody fills a hole meanwhile: growing_log_); a record that
+// lives when they are gone, and no buffer has, is damaged, and would live for ever.
 template <class Keys>
 Outcome LodgeTree<Keys>::empty_chunk(const Log::Closed& closed) {
   log_.ready(base::thread_slot());
-  std::uint64_t filled = log_.holes_filled();  // before the epoch: who was counted is pinned in it
-  std::uint64_t epoch = grace_.advance();
+  const std::uint64_t epoch = grace_.advance();
   bool tried = false;
   for (unsigned round = 0; !log_.is_empty(closed); ++round) {
-    if (const std::uint64_t now = log_.holes_filled(); now != filled) {
-      filled = now;
-      epoch = grace_.advance();
-    }
     const bool nobody = grace_.advance() >= epoch + 2;
     bool waits = false;
     for (std::size_t i = log_.next_live(closed.chunk, 0); i < log_.records();) {
@@ -315,7 +310,8 @@ Outcome LodgeTree<Keys>::empty_chunk(const Log::Closed& closed) {
     if (!log_.settle()) return Outcome::io_error;
     const bool lives = log_.next_live(closed.chunk, 0) != log_.records();
     if (log_.is_empty(closed)) break;
-    if (nobody && !waits && lives && log_.holes_filled() == filled) return Outcome::corrupt;
+    if (c_.medium.failed()) return Outcome::io_error;  // whoever wrote it could not fence it
+    if (nobody && !waits && lives) return Outcome::corrupt;
     base::wait_a_little(round);
   }
   return Outcome::done;
