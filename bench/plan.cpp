@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -26,12 +27,13 @@ namespace {
 }
 
 // Whole numbers from 1 to `most` alone, as they are printed.
-std::optional<unsigned> parse_whole(std::string_view digits, unsigned most) {
+template <std::unsigned_integral Number>
+std::optional<Number> parse_whole(std::string_view digits, Number most) {
   if (digits.starts_with('0')) return std::nullopt;
-  unsigned number = 0;
+  Number number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
-  return number < 1 || number > most ? std::nullopt : std::optional(number);
+  return number > most ? std::nullopt : std::optional(number);
 }
 
 std::vector<std::string> split_list(std::string_view text, std::string_view option) {
@@ -112,7 +114,7 @@ void parse_share(std::string_view part, const std::string& mix,
   }
   const std::string_view digits =
       equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1);
-  const std::optional<unsigned> share = parse_whole(digits, 100);
+  const std::optional<unsigned> share = parse_whole(digits, 100U);
   if (!share) {
     refuse(
         fmt::format("--workload: '{}' in '{}' gives {} no percentage from 1 to 100, as {}=20 does",
@@ -182,7 +184,7 @@ std::optional<Phase> parse_bulk_load(std::string_view name, bool store) {
   phase.text = name;
   phase.fill = 100;
   if (name.size() == kBulk.size()) return phase;
-  phase.fill = parse_whole(name.substr(kBulk.size() + 1), 100).value_or(0);
+  phase.fill = parse_whole(name.substr(kBulk.size() + 1), 100U).value_or(0);
   if (phase.fill >= kLeastFill) return phase;
   refuse(fmt::format("--workload: '{}' does not say how full nodes are to be, {} to 100 percent",
                      name, kLeastFill));
@@ -366,8 +368,8 @@ Distribution parse_hotspot(std::string_view text) {
   const std::size_t first = text.find(':') + 1;
   const std::size_t second = text.find(':', first);
   if (second != std::string_view::npos) {
-    const auto records = parse_whole(text.substr(first, second - first), 99);
-    const auto ops = parse_whole(text.substr(second + 1), 99);
+    const auto records = parse_whole(text.substr(first, second - first), 99U);
+    const auto ops = parse_whole(text.substr(second + 1), 99U);
     if (records && ops) {
       return {Distribution::Kind::hotspot, 0, std::string(text), *records, *ops};
     }
@@ -402,12 +404,10 @@ std::vector<std::uint64_t> parse_sizes(std::string_view text) {
   while (true) {
     const std::size_t comma = text.find(',');
     const std::string_view part = text.substr(0, comma);
-    std::uint64_t& size = sizes.emplace_back();
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), size);
-    if (error != std::errc{} || end != part.data() + part.size() ||
-        (part.size() > 1 && part.front() == '0')) {
-      refuse(fmt::format("--records: '{}' is no whole number, as 1000000 is", part));
-    }
+    const auto size = parse_whole(part, std::numeric_limits<std::uint64_t>::max());
+    if (!size)
+      refuse(fmt::format("--records: '{}' is no whole number of 1 or more, as 1000000 is", part));
+    sizes.push_back(*size);
     if (comma == std::string_view::npos) return sizes;
     text.remove_prefix(comma + 1);
   }

@@ -312,7 +312,7 @@ TEST(Plan, SizesAreWholeNumbers) {
   EXPECT_EQ(parse_sizes("5"), (std::vector<std::uint64_t>{5}));
   EXPECT_EQ(parse_sizes("5,7,18446744073709551615"),
             (std::vector<std::uint64_t>{5, 7, ~std::uint64_t{0}}));
-  for (const char* wrong : {"", ",", "5,", ",5", "5,,7", "5 7", "5x", "-5", "+5", "05", "1e6",
+  for (const char* wrong : {"", ",", "0", "5,", ",5", "5,,7", "5 7", "5x", "-5", "+5", "05", "1e6",
                             "0x10", "18446744073709551616"}) {
     try {
       parse_sizes(wrong);

@@ -457,7 +457,7 @@ Answer DescriptorPool::run_alone(Word* word, Word expected, Word desired, Lane& 
       finish_install(word, now);
       continue;
     }
-    Reference blocker(0);
+    Blocker blocker;
     const Step step = replace_decided(word, other, lane, blocker);
     if (step == Step::io_error || (step == Step::blocked && !help(blocker, lane))) {
       return Answer::io_error;
@@ -509,7 +509,7 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
   // Whoever recovers a success finds them set.
   if (allocates && !fence(lane, lines, Rest::waits)) return Answer::io_error;
 
-  for (Reference blocker(0);;) {
+  for (Blocker blocker;;) {
     const Step step = install_all(operation, lane, true, blocker);
     if (step == Step::io_error) return Answer::io_error;
     if (step == Step::decided) break;
@@ -538,7 +538,7 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
 
 // W3 and W4, by the owner or a helper.
 DescriptorPool::Step DescriptorPool::install_all(const Operation& operation, Lane& lane, bool owner,
-                                                 Reference& blocker) {
+                                                 Blocker& blocker) {
   for (std::size_t i = 0; i < operation.count; ++i) {
     Word* const word = operation.targets[i].word;
     const Word wanted = operation.at(i).word();
@@ -655,7 +655,7 @@ void DescriptorPool::finish_install(Word* word, Word seen) {
 
 // A decided operation's reference gives way to its value; blocked: it is undecided.
 DescriptorPool::Step DescriptorPool::replace_decided(Word* word, Reference seen, const Lane& lane,
-                                                     Reference& blocker) {
+                                                     Blocker& blocker) {
   const DescriptorAt* const descriptor = descriptor_of(seen);
   // Before the state: then the field is the operation's own, if that is undecided and counts it.
   const Offset its = descriptor == nullptr ? 0 : look(&descriptor->words[seen.index()].at);
@@ -668,7 +668,7 @@ DescriptorPool::Step DescriptorPool::replace_decided(Word* word, Reference seen,
     return Step::decided;
   }
   if (undecided) {
-    blocker = seen;
+    blocker = {seen, word};
     return Step::blocked;
   }
   const Word value = value_of(*descriptor, seen);
@@ -694,8 +694,10 @@ bool DescriptorPool::copy_out(Reference reference, Operation& operation) const {
   Offset before = 0;
   for (const WordEntry& entry : std::span(descriptor->words).first(words)) {
     const Offset at = look(&entry.at);
-    // Damaged: who is in his own way would help himself for ever.
-    if (at <= before || !is_word(medium_, at)) break;
+    // Damaged: who is in his own way would help himself for ever, and who has his own state among
+    // his words would never be decided.
+    const bool own = at - medium_.offset_of(descriptor) < sizeof *descriptor;
+    if (at <= before || own || !is_word(medium_, at)) break;
     before = at;
     operation.targets[operation.count++] = {medium_.at<Word>(at), look(&entry.expected)};
   }
@@ -703,13 +705,20 @@ bool DescriptorPool::copy_out(Reference reference, Operation& operation) const {
 }
 
 // False: a write-back failed. Otherwise the blocker is decided, or one that was in its way is.
-bool DescriptorPool::help(Reference blocker, Lane& lane) {
+bool DescriptorPool::help(Blocker blocker, Lane& lane) {
   count(lane.helped);
   while (true) {
     Operation operation;
-    if (!copy_out(blocker, operation)) return true;
+    if (!copy_out(blocker.reference, operation)) return true;
+    const Word* const met = blocker.word;
     const Step step = install_all(operation, lane, false, blocker);
     if (step != Step::blocked) return step == Step::decided;
+    // Who was met at a word has placed those before it. Otherwise it was decided meanwhile, or
+    // damaged words block each other in a circle.
+    if (blocker.word <= met) {
+      decide(operation, Status::failed);
+      return true;
+    }
     base::reached("helping: a blocker is blocked");
   }
 }
@@ -896,6 +905,17 @@ Statistics DescriptorPool::statistics() const {
     }
     sum.failed += one->failed.load(std::memory_order_relaxed);
     sum.helped += one->helped.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+std::uint64_t DescriptorPool::executed_by_others() const {
+  const unsigned mine = base::thread_slot();
+  std::uint64_t sum = 0;
+  for (unsigned slot = 0; slot < kMaxThreads; ++slot) {
+    const Lane* const one = (*lanes_)[slot].load(std::memory_order_acquire);
+    if (one == nullptr || slot == mine) continue;
+    for (const auto& count : one->executed) sum += count.load(std::memory_order_relaxed);
   }
   return sum;
 }

@@ -20,6 +20,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "alloc/grace.hpp"
@@ -160,6 +161,8 @@ class DescriptorPool {
 
   void for_each_block(const std::function<void(Offset, std::size_t)>& visit) const;
   [[nodiscard]] Statistics statistics() const;
+  // Of other thread slots. O(kMaxThreads).
+  [[nodiscard]] std::uint64_t executed_by_others() const;
 
  private:
   friend class Descriptor;
@@ -168,6 +171,10 @@ class DescriptorPool {
   struct Operation;  // the words of a descriptor, copied out
   class Recovery;
   enum class Step : std::uint8_t { decided, blocked, io_error };
+  struct Blocker {  // an undecided operation, and the word where its reference was met
+    Reference reference{0};
+    const Word* word = nullptr;
+  };
 
   [[nodiscard]] Word resolve(const Word* word, Word seen) const;
   [[nodiscard]] LaneAt* lane_at(unsigned slot) const;
@@ -183,12 +190,12 @@ class DescriptorPool {
   void write_out(Descriptor& mine, std::size_t which, Lines& lines);
   void note_met(const Operation& operation, Lane& lane, Lines& lines);
   [[nodiscard]] Step install_all(const Operation& operation, Lane& lane, bool owner,
-                                 Reference& blocker);
+                                 Blocker& blocker);
   [[nodiscard]] bool place(const Operation& operation, std::size_t index, Lane& lane, bool owner);
   void finish_install(Word* word, Word seen);
   [[nodiscard]] Step replace_decided(Word* word, Reference seen, const Lane& lane,
-                                     Reference& blocker);
-  [[nodiscard]] bool help(Reference blocker, Lane& lane);
+                                     Blocker& blocker);
+  [[nodiscard]] bool help(Blocker blocker, Lane& lane);
   [[nodiscard]] bool copy_out(Reference reference, Operation& operation) const;
   void decide(const Operation& operation, Status status);
 
@@ -213,6 +220,27 @@ class DescriptorPool {
   alloc::Grace& grace_;
   const Offset table_;
   std::unique_ptr<std::array<std::atomic<Lane*>, kMaxThreads>> lanes_;
+};
+
+// Of a change that is tried until it succeeds: each attempt fails by an operation that another
+// thread has executed meanwhile. Where they execute none for long, the pool is damaged: what the
+// caller stores changes the words that it expects.
+class Retries {
+ public:
+  explicit Retries(const DescriptorPool& pool) : pool_(pool) {}
+  // After an attempt that failed. False: the next one would fail, too.
+  [[nodiscard]] bool again() {
+    if (++failed_ % kMost != 0) return true;
+    const std::uint64_t now = pool_.executed_by_others();
+    return std::exchange(others_, now) != now;
+  }
+
+ private:
+  // Of each thread that sleeps others may finish one operation, which it has not counted yet.
+  static constexpr std::uint64_t kMost = 4 * kMaxThreads;
+  const DescriptorPool& pool_;
+  std::uint64_t failed_ = 0;
+  std::uint64_t others_ = ~std::uint64_t{0};
 };
 
 }  // namespace everleaf::pmwcas

@@ -52,14 +52,14 @@ Result<CheckReport> State::check() {
     std::vector<Offset> damaged_records;  // their keys may be another's
     bool all_walked = true;
     for (const auto& [name, table] : tables_) {
-      std::uint64_t left = kMostRead * medium().size();
+      Budget budget(kMostRead * medium().size());
       std::size_t damaged = 0;
       Offset last = 0;
       const auto problem = [&](const std::string& what, Offset at) {
         if (++damaged > kNamed) return;
         report->problems.push_back(of_table(*table, what + " at offset " + std::to_string(at)));
       };
-      const Outcome walked = table->for_each_value(left, [&](Word word, bool whole) {
+      const Outcome walked = table->for_each_value(budget, [&](Word word, bool whole) {
         const Record record = Record::of(word);
         last = record.at;
         const bool in_use = read_only() || space_->in_use(record.at, record.bytes());
@@ -70,7 +70,7 @@ Result<CheckReport> State::check() {
       });
       if (walked != Outcome::done) {
         report->problems.push_back(
-            of_table(*table, left == 0 ? too_much(last) : cannot_go_on(walked, last)));
+            of_table(*table, budget.exceeded() ? too_much(last) : cannot_go_on(walked, last)));
         all_walked = false;
       }
       if (damaged > kNamed) {

@@ -72,25 +72,23 @@ Outcome TableOf<K>::for_each_word(const std::function<bool(Word)>& visit) const 
 }
 
 template <class K>
-bool TableOf<K>::affords(std::uint64_t& left, Word word, K key) const {
+bool TableOf<K>::affords(Budget& budget, Word word, K key) const {
   std::uint64_t bytes = sizeof(Word);
   if constexpr (std::same_as<K, Bytes>) bytes += key.size();
   const Record record = Record::of(word);
-  return spend(left, record.inside(state.medium()) ? bytes + record.length : bytes);
+  return budget.spend(record.inside(state.medium()) ? bytes + record.length : bytes);
 }
 
 template <class K>
-Outcome TableOf<K>::for_each_value(std::uint64_t& left,
+Outcome TableOf<K>::for_each_value(Budget& budget,
                                    const std::function<void(Word, bool)>& visit) const {
-  bool ended = false;
   const Outcome walked = for_each_entry([&](const Entry<K>& entry) {
-    ended = !affords(left, entry.value, K(entry.key));
-    if (ended) return false;
+    if (!affords(budget, entry.value, K(entry.key))) return false;
     Bytes value;
     visit(entry.value, read(entry.value, K(entry.key), value) == Outcome::done);
     return true;
   });
-  return ended ? Outcome::corrupt : walked;
+  return budget.exceeded() ? Outcome::corrupt : walked;
 }
 
 template <class K>

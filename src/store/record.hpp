@@ -45,12 +45,22 @@ struct Record {
 // has less than one size of them; forged words may all name the longest.
 inline constexpr std::uint64_t kMostRead = 64;
 
-// False: not so much is left, and nothing any more.
-[[nodiscard]] inline bool spend(std::uint64_t& left, std::uint64_t bytes) {
-  const bool enough = bytes <= left;
-  left = enough ? left - bytes : 0;
-  return enough;
-}
+// Bytes that may still be read.
+class Budget {
+ public:
+  explicit Budget(std::uint64_t bytes) : left_(bytes) {}
+  // False: not so much is left, and nothing any more.
+  [[nodiscard]] bool spend(std::uint64_t bytes) {
+    exceeded_ = exceeded_ || bytes > left_;
+    left_ = exceeded_ ? 0 : left_ - bytes;
+    return !exceeded_;
+  }
+  [[nodiscard]] bool exceeded() const { return exceeded_; }
+
+ private:
+  std::uint64_t left_;
+  bool exceeded_ = false;
+};
 
 // The seed of a value's checksum. Also says which latch a key has.
 [[nodiscard]] inline std::uint64_t hash_of(std::uint64_t table, Bytes key) {

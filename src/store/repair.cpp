@@ -150,16 +150,16 @@ template <class K>
 class Salvage {
  public:
   using Owned = typename OwnedKey<K>::type;
-  // `left`: what pass 1 may read.
-  Salvage(Table<K> to, RepairReport::Table& report, std::uint64_t left)
-      : to_(std::move(to)), report_(report), left_(left) {}
+  // `budget`: for pass 1.
+  Salvage(Table<K> to, RepairReport::Table& report, Budget budget)
+      : to_(std::move(to)), report_(report), budget_(budget) {}
 
   // Pass 1. True: all of it was there.
   Result<bool> read(const TableOf<K>& from) {
     Owned upper{};
     bool any = false;
     auto up = read_up(from, upper, any);
-    if (!up || *up || left_ == 0) return up;
+    if (!up || *up || budget_.exceeded()) return up;
     auto down = read_down(from, any ? std::optional(upper) : std::nullopt);
     if (!down) return down;
     return false;
@@ -167,30 +167,29 @@ class Salvage {
 
   // Pass 2. Short values first: of words that are none at all nearly each would name a long one.
   // `tries`: what may still be read for keys in place; null: there are none.
-  Result<void> search(const Image& image, std::uint64_t* tries,
-                      std::vector<std::string>& problems) {
+  Result<void> search(const Image& image, Budget* tries, std::vector<std::string>& problems) {
     const std::uint64_t seed = hash_of(0, Bytes(report_.name));
-    std::uint64_t none = 0;
-    std::uint64_t& in_place = tries != nullptr ? *tries : none;
+    Budget none(0);
+    Budget& in_place = tries != nullptr ? *tries : none;
     for (const bool long_ones : {false, true}) {
       if (auto done = search(image, long_ones, in_place, seed, problems); !done) return done;
     }
-    if (tries != nullptr && in_place == 0) {
+    if (tries != nullptr && tries->exceeded()) {
       problems.push_back("table '" + report_.name + "': not all keys in leaves were looked for");
     }
     return {};
   }
 
  private:
-  Result<void> search(const Image& image, bool long_ones, std::uint64_t& in_place,
-                      std::uint64_t seed, std::vector<std::string>& problems) {
-    std::uint64_t left = kMostRead * image.bytes();
+  Result<void> search(const Image& image, bool long_ones, Budget& in_place, std::uint64_t seed,
+                      std::vector<std::string>& problems) {
+    Budget budget(kMostRead * image.bytes());
     for (Offset at = pmem::kHeapAt; at + sizeof(Word) <= image.bytes(); at += sizeof(Word)) {
       const Record record = Record::of(image.word(at));
       if (record.at < pmem::kHeapAt || !image.contains(record.at, record.bytes())) continue;
       if ((record.bytes() > kShort) != long_ones) continue;
       if (long_ones && record.at % epoch::kBlockAlign != 0) continue;  // it has whole chunks
-      if (!spend(left, 2 * record.bytes())) {  // with a key before it, and with one behind it
+      if (!budget.spend(2 * record.bytes())) {  // with a key before it, and with one behind it
         problems.push_back("table '" + report_.name + "': the search ended at offset " +
                            std::to_string(at) + ", too many words name values");
         break;
@@ -198,7 +197,7 @@ class Salvage {
       const Word checksum = image.word(record.at);
       const Bytes value(image.at(record.at) + sizeof checksum, record.length);
       const auto fits = [&](K key) { return checksum == checksum_of(hash_of(seed, key), value); };
-      if (auto kept = keep_pair(image, at, left, in_place, fits, value); !kept) return kept;
+      if (auto kept = keep_pair(image, at, budget, in_place, fits, value); !kept) return kept;
     }
     return {};
   }
@@ -213,7 +212,7 @@ class Salvage {
   // False: too much was read.
   Result<bool> take(const TableOf<K>& from, const everleaf::Entry<K>& entry) {
     Bytes value;
-    if (!from.affords(left_, entry.value, K(entry.key))) {
+    if (!from.affords(budget_, entry.value, K(entry.key))) {
       report_.problems.push_back(
           "the values that its tree names have many times the bytes of the file");
       return false;
@@ -297,13 +296,13 @@ class Salvage {
 
   // The value word stands at `at`: before it or behind it may be its key.
   template <class Fits>
-  Result<void> keep_pair(const Image& image, Offset at, std::uint64_t& left,
-                         std::uint64_t& in_place, Fits fits, Bytes value) {
+  Result<void> keep_pair(const Image& image, Offset at, Budget& budget, Budget& in_place, Fits fits,
+                         Bytes value) {
     for (const Offset beside : {at - sizeof(Word), at + sizeof(Word)}) {
       if (!image.contains(beside, sizeof(Word))) continue;
       if constexpr (std::same_as<K, Bytes>) {
         const auto key = named_key(image, image.word(beside));
-        if (key && spend(left, 2 * key->size()) && fits(*key)) return keep(*key, value);
+        if (key && budget.spend(2 * key->size()) && fits(*key)) return keep(*key, value);
       } else if (fits(image.word(beside))) {
         return keep(image.word(beside), value);
       }
@@ -311,7 +310,7 @@ class Salvage {
     if constexpr (std::same_as<K, Bytes>) {
       const Offset behind = at + sizeof(Word);
       for (std::size_t n = 0; n <= kMostInline && image.contains(behind, n); ++n) {
-        if (!spend(in_place, value.size() + n + sizeof(Word))) break;
+        if (!in_place.spend(value.size() + n + sizeof(Word))) break;
         const Bytes key(image.at(behind), n);
         if (fits(key)) return keep(key, value);
       }
@@ -334,7 +333,7 @@ class Salvage {
 
   Table<K> to_;
   RepairReport::Table& report_;
-  std::uint64_t left_;
+  Budget budget_;
   std::unordered_set<std::uint64_t> found_;
   std::unordered_set<std::uint64_t> unclear_;
 };
@@ -379,7 +378,7 @@ class Repair {
     const bool is_store = old != nullptr && old->has_root();
     if (tables.empty() && (report_.problems.empty() || !is_store)) return no_tables();
     if (old != nullptr) add_problems(old->pool().check());  // what the trees' own do not see
-    tries_ = kMostTried * image->bytes();
+    tries_ = Budget(kMostTried * image->bytes());
     if (auto made = new_.make(durability_of(tables, old.get())); !made) {
       return std::unexpected(made.error());
     }
@@ -451,7 +450,7 @@ class Repair {
       return {};
     }
     report.spec = to->stats().spec;
-    Salvage<K> salvage(*to, report, kMostRead * image.bytes());
+    Salvage<K> salvage(*to, report, Budget(kMostRead * image.bytes()));
     const auto from = old == nullptr || !one.whole ? nullptr : old->table_to_salvage(report.name);
     if (from != nullptr) {
       auto all = salvage.read(static_cast<const TableOf<K>&>(*from));
@@ -485,7 +484,7 @@ class Repair {
   const RepairOptions& options_;
   RepairReport report_;
   Code cause_ = Code::not_found;  // why the store cannot be opened
-  std::uint64_t tries_ = 0;       // see search()
+  Budget tries_{0};               // see search()
 };
 
 }  // namespace

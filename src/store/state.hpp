@@ -63,9 +63,8 @@ class TableBase {
 
   // Value words of all keys, in key order; false from `visit` ends it. The caller keeps the tree.
   virtual Outcome for_each_word(const std::function<bool(Word)>& visit) const = 0;
-  // As above, with whether the value fits its checksum. `left`: so many bytes may be read; corrupt
-  // where they end.
-  virtual Outcome for_each_value(std::uint64_t& left,
+  // As above, with whether the value fits its checksum. corrupt where `budget` is exceeded.
+  virtual Outcome for_each_value(Budget& budget,
                                  const std::function<void(Word, bool)>& visit) const = 0;
 
   // --- Of one key, for batches and backups ---
@@ -122,12 +121,12 @@ class TableOf final : public TableBase {
   // Pinned: where the value lies. corrupt if it does not fit its checksum.
   Outcome look(K key, Bytes& value) const;
   Outcome read(Word word, K key, Bytes& value) const;
-  // Whether `left` bytes are enough for a read(), and a hash of the key; takes them from it.
-  [[nodiscard]] bool affords(std::uint64_t& left, Word word, K key) const;
+  // Whether `budget` is enough for a read(), and a hash of the key; takes them from it.
+  [[nodiscard]] bool affords(Budget& budget, Word word, K key) const;
   [[nodiscard]] const detail::Tree<K>& tree() const { return *tree_; }
 
   Outcome for_each_word(const std::function<bool(Word)>& visit) const override;
-  Outcome for_each_value(std::uint64_t& left,
+  Outcome for_each_value(Budget& budget,
                          const std::function<void(Word, bool)>& visit) const override;
   [[nodiscard]] std::uint64_t hash(const OwnedAny& key) const override {
     return hash_of(seed, K(std::get<Owned>(key)));

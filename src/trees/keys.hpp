@@ -94,8 +94,9 @@ class KeyRecords {
   void store_record(pmem::Offset block, Key key) const {
     const auto length = static_cast<std::uint32_t>(key.size());
     std::byte* const record = medium_->at(block);
+    // In a damaged pool the key may lie in the very block that is free.
+    if (!key.empty()) std::memmove(record + sizeof length, key.data(), key.size());
     std::memcpy(record, &length, sizeof length);
-    if (!key.empty()) std::memcpy(record + sizeof length, key.data(), key.size());
     medium_->count_written(record_bytes(key));
   }
 

@@ -1,4 +1,6 @@
 // Stories of src/trees/bztree.
+#include <type_traits>
+
 #include <gtest/gtest.h>
 
 #include "pmem/format.hpp"
@@ -195,6 +197,40 @@ TEST(BzTree, RecordsInCommon) {
       EXPECT_EQ(outcome, Outcome::corrupt) << damaged << frozen;
     }
   }
+}
+
+// Lengths of keys that no entry has. Of an 8-byte key that lies behind the page's end a copy was
+// written there, too; and a leaf of one entry that leaves no room was copied for ever.
+TEST(BzTree, LengthsThatNoKeyHas) {
+  using tree::bztree::Meta;
+  const auto forge = []<class Keys>(std::type_identity<Keys>, std::uint32_t bytes,
+                                    std::uint32_t total) {
+    using Leaf = tree::bztree::Leaf<Keys>;
+    using Key = typename Keys::Key;
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<Key>("index", "bztree").value();
+    const auto key = [](std::uint64_t i) { return test::Keys<Key>::nth(i); };
+    ASSERT_EQ(index.insert(key(0), 0), Outcome::done);
+    const Leaf leaf(PoolAccess::state(pool).medium().at(root_of(pool).child));
+    const std::uint32_t offset = 1024 - total;
+    *leaf.meta(0) = Meta::entry(offset, total, bytes, Meta{*leaf.meta(0)}.tag(), 0).word;
+    *leaf.status() = tree::bztree::Status{0}.reserve(1, total);
+    EXPECT_NE(unsound(pool), "");
+    EXPECT_EQ(index.find(key(0)).outcome, Outcome::corrupt);
+    EXPECT_EQ(index.upsert(key(0), 1), Outcome::corrupt);
+    std::vector<Entry<Key>> out;
+    EXPECT_EQ(index.scan(Key{}, 10, out), Outcome::corrupt);
+    Outcome outcome = Outcome::done;
+    for (std::uint64_t i = 1; i < 100 && outcome == Outcome::done; ++i) {
+      outcome = index.insert(key(i), i);
+    }
+    EXPECT_EQ(outcome, Outcome::corrupt);
+  };
+  forge(std::type_identity<tree::bztree::U64Keys>{}, 0, 8);
+  forge(std::type_identity<tree::bztree::U64Keys>{}, 16, 24);
+  forge(std::type_identity<tree::bztree::U64Keys>{}, 900, 912);
+  forge(std::type_identity<tree::bztree::BytesKeys>{}, 129, 144);
+  forge(std::type_identity<tree::bztree::BytesKeys>{}, 900, 912);
 }
 
 // All nodes have the size of a page: a header that says otherwise is damage.

@@ -132,6 +132,64 @@ TEST(Pbtree, ALeafFullOfCopies) {
   EXPECT_EQ(unsound(pool), "");
 }
 
+// Nodes that overlap: what ends the split of one pair begins that of another one, and so on.
+// Writers tried for ever.
+TEST(Pbtree, NodesThatMakeEachOtherUnfinished) {
+  using namespace tree::pbtree;
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "pbtree:node=512").value();
+  ASSERT_EQ(index.insert(1, 1), Outcome::done);
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  const pmem::Offset d = root_of(pool) / pmem::kSlabBytes * pmem::kSlabBytes + pmem::kSlabBytes / 2;
+  const pmem::Offset a = d + 64;
+  const pmem::Offset b = d + 128;
+  const pmem::Offset c = d + 512;
+  std::memset(medium.at(d), 0, 1024);
+  const auto forge = [&] {
+    *medium.at<Header>(a) = {kCopy | kPivotLive, 1, 0, Word{1} << 60, 0, c, b, 0};
+    *medium.at<Header>(b) = {kSplitting | kPivotLive, 2, 0, 0x200, 0, a, 0, 0};
+    *medium.at<Header>(c) = {kSplitting, 0, 0, 0, 0, 0, d, 0};
+    Header& last = *medium.at<Header>(d);
+    last.split_key = Word{1} << 50;
+    last.pivot_key = 0x700;
+  };
+  medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root = a;
+  forge();
+  EXPECT_EQ(index.upsert(std::uint64_t{1} << 40, 1), Outcome::corrupt);
+  forge();
+  EXPECT_EQ(index.insert(std::uint64_t{1} << 40, 1), Outcome::corrupt);
+}
+
+// Entries between free ones: the end of a region was sought again after a copy had gone, and found
+// behind the node.
+TEST(Pbtree, GapsBetweenEntries) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "pbtree:node=256").value();
+  ASSERT_EQ(index.insert(100, 1), Outcome::done);
+  const Poked leaf = poked(pool, root_of(pool));
+  leaf.header->pivot_key = 100;
+  for (unsigned i = 0; i < kCapacity; ++i) leaf.entries[i] = {i == 5 || i == 6 ? 5U : 100U, 1};
+  const tree::pbtree::Entry behind = leaf.entries[kCapacity];
+  EXPECT_EQ(index.remove(5), Outcome::corrupt);
+  EXPECT_EQ(leaf.entries[kCapacity].key, behind.key);
+}
+
+// A leaf whose left sibling does not know it, and the root far from it: each look leads back by the
+// same long way.
+TEST(Pbtree, ALeftSiblingThatIsNone) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "pbtree:node=256").value();
+  for (std::uint64_t key = 0; key < 2000; ++key) ASSERT_EQ(index.insert(key, key), Outcome::done);
+  const auto leaves = leaves_of(pool);
+  ASSERT_GT(leaves.size(), 100U);
+  PoolAccess::state(pool).medium().at<pmem::DirectoryEntry>(pmem::kDirectoryAt)->root = leaves[0];
+  poked(pool, leaves.back()).header->left = leaves[0];
+  std::vector<Entry<std::uint64_t>> out;
+  const std::uint64_t before = figure(index.stats(), "wrong_child_visits");
+  EXPECT_EQ(index.scan_back(2000, 1000, out), Outcome::corrupt);
+  EXPECT_LT(figure(index.stats(), "wrong_child_visits") - before, leaves.size() * 100);
+}
+
 // Flags of unfinished splits on nodes that do not belong to each other: nothing that finishing a
 // split clears. Writers tried for ever.
 TEST(Pbtree, DamagedFlags) {

@@ -236,5 +236,70 @@ TEST(PmwcasDamage, TargetsThatAreNoWords) {
   }
 }
 
+// A pool in use, of whose free descriptors some are written over, as if an operation that nobody
+// has begun were under way. Another thread meets the reference in the first word.
+class Forged {
+ public:
+  Forged() {
+    make(made_);
+    pool_ = WordsPool::open(attach(made_.memory)).value();
+    while (made_.memory.word(made_.table + slot_ * sizeof(Word)) != made_.lane) ++slot_;
+  }
+  [[nodiscard]] Offset state_of(unsigned which) const { return descriptor_at(made_, which); }
+  [[nodiscard]] Offset word(std::size_t i) const { return made_.words + i * sizeof(Word); }
+  [[nodiscard]] Word undecided(unsigned which) const {
+    return State::undecided(next(which), 2, 0).word;
+  }
+  [[nodiscard]] Word reference(unsigned which, unsigned index) const {
+    return Reference(Reference::Kind::descriptor, slot_, which, index, next(which)).word();
+  }
+  // Of two words.
+  void begin(unsigned which, std::array<WordEntry, 2> entries) {
+    const Word state = undecided(which);
+    std::memcpy(pool_->medium().at(state_of(which) + offsetof(DescriptorAt, words)), entries.data(),
+                sizeof entries);
+    made_.memory.word(state_of(which)) = state;
+  }
+  void put(Offset at, Word value) { made_.memory.word(at) = value; }
+  void meet() {
+    std::thread([&] {  // whose lane is another
+      (void)change(*pool_, {{0, 5, 7}});
+      EXPECT_EQ(pool_->value(0) & kControl, 0U);
+      EXPECT_EQ(change(*pool_, {{0, pool_->value(0), 9}}), Answer::succeeded);
+    })
+        .join();
+  }
+
+ private:
+  [[nodiscard]] Word next(unsigned which) const {
+    return State{made_.memory.word(state_of(which))}.sequence() + 1;
+  }
+  Damaged made_;
+  std::unique_ptr<WordsPool> pool_;
+  unsigned slot_ = 0;
+};
+
+// Each stands where the other one wants to go: who helps went round for ever.
+TEST(PmwcasDamage, OperationsThatBlockEachOther) {
+  Forged forged;
+  const std::array<WordEntry, 2> both{{{forged.word(0), 5, 6}, {forged.word(1), 5, 6}}};
+  forged.put(forged.word(0), forged.reference(2, 0));
+  forged.put(forged.word(1), forged.reference(1, 1));
+  forged.begin(1, both);
+  forged.begin(2, both);
+  forged.meet();
+}
+
+// What it installs there makes it undecided again, for ever.
+TEST(PmwcasDamage, AnOperationOnItsOwnState) {
+  Forged forged;
+  const WordEntry honest{forged.word(0), 5, 6};
+  const WordEntry own{forged.state_of(1), forged.undecided(1), 8};
+  const bool first = own.at < honest.at;
+  forged.put(forged.word(0), forged.reference(1, first ? 1 : 0));
+  forged.begin(1, first ? std::array{own, honest} : std::array{honest, own});
+  forged.meet();
+}
+
 }  // namespace
 }  // namespace everleaf::pmwcas

@@ -19,6 +19,7 @@
 #include "epoch/space.hpp"
 #include "pmem/format.hpp"
 #include "shadow.hpp"
+#include "trees/pool_state.hpp"
 
 namespace everleaf::test {
 namespace {
@@ -360,16 +361,16 @@ TEST_F(Requests, ReadOnlyPoolTakesNoWrites) {
 class Damage : public EveryTree {};
 
 // Words of the file that mean something: damage elsewhere shows nothing.
-std::vector<std::size_t> words_in_use(const std::vector<std::byte>& bytes) {
+std::vector<std::size_t> words_in_use(std::span<const std::byte> bytes, std::size_t from = 0) {
   std::vector<std::size_t> all;
-  for (std::size_t at = 0; at < bytes.size(); at += 8) {
-    const auto word = std::span(bytes).subspan(at, 8);
+  for (std::size_t at = from; at < bytes.size(); at += 8) {
+    const auto word = bytes.subspan(at, 8);
     if (std::ranges::any_of(word, [](std::byte b) { return b != std::byte{0}; })) all.push_back(at);
   }
   return all;
 }
 
-void damage(std::vector<std::byte>& bytes, const std::vector<std::size_t>& in_use, Random& random) {
+void damage(std::span<std::byte> bytes, const std::vector<std::size_t>& in_use, Random& random) {
   for (std::uint64_t n = 1 + random.below(6); n != 0; --n) {
     const bool anywhere = random.one_in(8);
     const std::size_t at =
@@ -400,7 +401,42 @@ void damage(std::vector<std::byte>& bytes, const std::vector<std::size_t>& in_us
   }
 }
 
+// What lies elsewhere looks sound here: links that meet, nodes that are there twice.
+void displace(std::span<std::byte> bytes, const std::vector<std::size_t>& in_use, Random& random) {
+  const std::size_t align = random.one_in(2) ? 8 : 64;
+  const std::size_t longest = random.one_in(2) ? 8 : 512;
+  for (std::uint64_t n = 1 + random.below(3); n != 0; --n) {
+    const std::size_t length = align * (1 + random.below(longest / align + 1));
+    const std::size_t from = in_use[random.below(in_use.size())] / align * align;
+    std::size_t to = in_use[random.below(in_use.size())] / align * align;
+    // Often the same field of another node.
+    if (random.one_in(2)) to = to / 256 * 256 + from % 256;
+    if (std::max(from, to) + length > bytes.size() || to < in_use.front()) continue;
+    std::memmove(&bytes[to], &bytes[from], length);
+  }
+}
+
 // Uses the index in every way; any answer will do.
+template <class K>
+void use(Index<K>& index, Random& random) {
+  std::vector<Entry<K>> out;
+  (void)index.scan(K{}, 10000, out);
+  (void)index.scan_back(std::nullopt, 10000, out);
+  (void)index.check();
+  for (int i = 0; i < 60; ++i) {
+    const Owned<K> key = random.one_in(2) ? Keys<K>::odd(random) : Keys<K>::nth(random.below(2000));
+    (void)index.find(key);
+    (void)apply<K>(index, random_op<K>(random, key));
+    if (i % 20 == 0) (void)index.scan(key, 50, out);
+  }
+  std::vector<Owned<K>> asked;
+  for (std::uint64_t i = 0; i < 200; ++i) asked.push_back(Keys<K>::nth(i * 10));
+  std::vector<Lookup> answers;
+  index.find_many(std::vector<K>(asked.begin(), asked.end()), answers);
+  (void)index.size();
+  (void)index.stats();
+}
+
 template <class K>
 void use(Pool& pool, Random& random) {
   (void)pool.info();
@@ -408,22 +444,7 @@ void use(Pool& pool, Random& random) {
   (void)pool.check();
   auto index = pool.index<K>("index", "");
   if (!index) return;
-  std::vector<Entry<K>> out;
-  (void)index->scan(K{}, 10000, out);
-  (void)index->scan_back(std::nullopt, 10000, out);
-  (void)index->check();
-  for (int i = 0; i < 60; ++i) {
-    const Owned<K> key = random.one_in(2) ? Keys<K>::odd(random) : Keys<K>::nth(random.below(2000));
-    (void)index->find(key);
-    (void)apply<K>(*index, random_op<K>(random, key));
-    if (i % 20 == 0) (void)index->scan(key, 50, out);
-  }
-  std::vector<Owned<K>> asked;
-  for (std::uint64_t i = 0; i < 200; ++i) asked.push_back(Keys<K>::nth(i * 10));
-  std::vector<Lookup> answers;
-  index->find_many(std::vector<K>(asked.begin(), asked.end()), answers);
-  (void)index->size();
-  (void)index->stats();
+  use(*index, random);
   (void)pool.check();
 }
 
@@ -439,7 +460,11 @@ TEST_P(Damage, NoBytesCrashOrHang) {
       Random random(seed + round);
       watch(spec + ", EVERLEAF_TEST_SEED=" + std::to_string(seed + round));
       auto bytes = good;
-      damage(bytes, in_use, random);
+      if (round % 3 == 0) {
+        displace(bytes, in_use, random);
+      } else {
+        damage(bytes, in_use, random);
+      }
       auto pool = file.open(bytes, random.one_in(4) ? Mode::read_only : Mode::open);
       if (!pool) continue;
       ++opened;
@@ -447,6 +472,37 @@ TEST_P(Damage, NoBytesCrashOrHang) {
     }
     ::alarm(0);
     EXPECT_GT(opened, 0U);
+  });
+}
+
+// What an open found sound, another index may write over.
+TEST_P(Damage, WhileThePoolIsOpen) {
+  with_keys([]<class K>(const std::string& spec) {
+    const std::uint64_t seed = test::seed();
+    const auto good = pool_bytes<K>(spec, 400);
+    File file;
+    const std::uint64_t rounds = scaled(200);
+    for (std::uint64_t round = 0; round < rounds; ++round) {
+      Random random(seed + round);
+      watch(spec + ", open, EVERLEAF_TEST_SEED=" + std::to_string(seed + round));
+      Pool pool = file.open(good).value();
+      auto index = pool.index<K>("index", "").value();
+      for (std::uint64_t i = 0; i < 100; ++i) {
+        (void)index.upsert(Keys<K>::nth(random.below(2000)), i);
+      }
+      const pmem::Medium& medium = PoolAccess::state(pool).medium();
+      const std::span bytes(medium.at<std::byte>(0), medium.size());
+      const auto in_use = words_in_use(bytes, pmem::kHeapAt);
+      if (round % 3 == 0) {
+        damage(bytes, in_use, random);
+      } else {
+        displace(bytes, in_use, random);
+      }
+      use(index, random);
+      (void)pool.check();
+      (void)pool.close();
+    }
+    ::alarm(0);
   });
 }
 

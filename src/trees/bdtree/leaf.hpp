@@ -102,7 +102,7 @@ class Leaf {
   [[nodiscard]] std::size_t live() const {
     std::size_t n = 0;
     for (std::size_t cell = 0; cell < shape_->cells; ++cell) {
-      n += static_cast<std::size_t>(std::popcount(newest(cell) & kBitmap));
+      n += static_cast<std::size_t>(std::popcount(newest(cell) & shape_->slot_bits()));
     }
     return n;
   }

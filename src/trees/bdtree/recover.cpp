@@ -380,6 +380,9 @@ Result<void> BdTree<Keys>::walk(Children& children) {
       }
       const bool first = children.empty();
       // An empty leaf gets the room between its neighbours.
+      if (!content.live && !first && !(Key(left) < Key(Keys::successor(left)))) {
+        return corrupt("a leaf behind the largest key", at);
+      }
       Owned separator = first           ? Owned{}
                         : !content.live ? Keys::own(Keys::successor(left))
                                         : Keys::own(Keys::separator(left, Key(content.least)));

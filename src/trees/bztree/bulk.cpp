@@ -90,7 +90,7 @@ std::size_t BzTree<Keys>::size_of_root_leaf() const {
   const alloc::Grace::Pin pin(c_.grace);
   const Offset at = words_->read(&root()->child);
   Items items;
-  const bool is_leaf = possible(at) && inner(at).header().level == 0 && gather(leaf(at), items);
+  const bool is_leaf = readable(at) && inner(at).header().level == 0 && gather(leaf(at), items);
   return is_leaf ? items.size() : ~std::size_t{0};
 }
 
@@ -102,9 +102,10 @@ Outcome BzTree<Keys>::append(const Items& items, const Entry<Key>* before) {
     if (!pin.ok()) return Outcome::too_many_threads;
     try {
       bool installed = false;
-      Outcome outcome = Outcome::done;
+      Outcome outcome = append_leaf(items, before, installed);
+      pmwcas::Retries retries(*words_);
       while (outcome == Outcome::done && !installed) {
-        outcome = append_leaf(items, before, installed);
+        outcome = retries.again() ? append_leaf(items, before, installed) : Outcome::corrupt;
       }
       if (outcome == Outcome::out_of_space) words_->settle();
       return outcome;

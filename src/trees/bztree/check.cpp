@@ -80,16 +80,16 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
                           const std::optional<Owned>& high) const {
   if (s.report.problems.size() >= kMostProblems) return;
   const std::size_t bytes = possible(at) ? c_.heap.allocated_bytes(at) : 0;
-  if (bytes == 0 || bytes < options_.page || inner(at).header().bytes != options_.page ||
-      inner(at).header().level != level) {
+  if (bytes == 0 || bytes < options_.page || unread(at).header().bytes != options_.page ||
+      unread(at).header().level != level) {
     return s.problem(at_node(at, "it is impossible or not allocated"));
   }
   if (!s.seen.insert(at).second) return s.problem(at_node(at, "it is linked twice"));
   s.own(at, bytes);
   if (level == 0) return survey_leaf(s, at, low, high);
   ++s.stats.inner_nodes;
-  const InnerOf node = inner(at);
-  if (!node.plausible()) return s.problem(at_node(at, "more children than fit"));
+  const InnerOf node = unread(at);
+  if (!readable(node, options_.page)) return s.problem(at_node(at, "more children than fit"));
   for (std::uint32_t i = node.separators(); i < node.code_places(); ++i) {
     if (node.code(i) != InnerOf::kNoCode) s.problem(at_node(at, "a code belongs to no separator"));
   }
@@ -128,7 +128,7 @@ void BzTree<Keys>::survey_all(Survey& s) const {
     s.problem(at_node(root_, "the root block is frozen"));
   }
   const Offset at = words_->read(&root()->child);
-  const std::uint32_t level = possible(at) ? inner(at).header().level : 0;
+  const std::uint32_t level = possible(at) ? unread(at).header().level : 0;
   s.stats.height = level;
   if (level > kMaxHeight) {
     s.problem(at_node(at, "it is higher than a tree can be"));

@@ -94,6 +94,7 @@ Outcome BzTree<Keys>::merge(const Path& path, unsigned depth, bool& merged) {
   const Word above_status = words_->read(parent_of(path, depth - 1).status);
   if (((parent_status | above_status) & kFrozen) != 0) return Outcome::done;
   Content content = content_of(parent);
+  if (step.position >= content.children.size()) return Outcome::corrupt;  // as in look_above()
   if (content.children[step.position] != node_at(path, depth)) return Outcome::done;
   for (const bool with_left : {true, false}) {
     if (with_left ? step.position == 0 : step.position == content.separators.size()) continue;

@@ -32,6 +32,10 @@ class Node {
   explicit Node(std::byte* base)
       : base_(base), header_(Header::of(pmem::load(reinterpret_cast<const Word*>(base)))) {}
 
+  // Whatever lies there now, that is its size: where another index has written over a node that
+  // was looked at.
+  void confine(std::uint32_t page) { header_.bytes = page; }
+
   [[nodiscard]] const Header& header() const { return header_; }
   [[nodiscard]] Word* status() const { return word_at(sizeof(Word)); }
   [[nodiscard]] std::byte* base() const { return base_; }
@@ -70,8 +74,13 @@ class Leaf : public Node {
     return static_cast<std::uint32_t>(kHeadBytes) + fingerprints_of(page);
   }
   [[nodiscard]] Word* meta(std::uint32_t i) const { return word_at(metas_at() + i * sizeof(Word)); }
-  // The entry's record lies in the node.
+  // The entry's record lies in the node, and its key is one that does: any one more fits a copy.
   [[nodiscard]] bool sound(Meta m) const {
+    if constexpr (Keys::kInlineBytes) {
+      if (!m.is_long() && m.key_bytes() > header_.bytes / kLongKeys) return false;
+    } else {
+      if (m.is_long() || m.key_bytes() != sizeof(Word)) return false;
+    }
     const std::uint32_t least = record_bytes(m.key_bytes(), m.is_long());
     return m.offset() >= metas_at() && m.total() >= least &&
            m.offset() + m.total() <= header_.bytes;
@@ -186,6 +195,10 @@ class Inner : public Node {
   using Key = typename Keys::Key;
   using Probe = typename Keys::Probe;
 
+  void confine(std::uint32_t page) {
+    Node::confine(page);
+    if (!plausible()) header_.count = 1;
+  }
   [[nodiscard]] std::uint32_t separators() const { return header_.count - 1; }
   [[nodiscard]] std::uint16_t code(std::uint32_t i) const {
     return static_cast<std::uint16_t>(code_word(i / kCodes) >> i % kCodes * 16);

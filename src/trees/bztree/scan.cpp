@@ -8,8 +8,6 @@ namespace {
 
 // Entries: a scan that wants no more hardly needs the next leaf.
 constexpr std::size_t kFew = 16;
-// Separators that merges took away from a scan that copied out nothing meanwhile.
-constexpr unsigned kMostLost = 1000;
 
 }  // namespace
 
@@ -39,7 +37,10 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
   Ascent<Keys> ascent(keys_, from, to, limit, out);
   Owned next = Keys::own(from);
   bool is_separator = false;  // next
-  unsigned lost = 0;
+  // Leaves in a row of which nothing was copied out: empty ones, and those behind separators that
+  // merges took away. No more than that, or leaves are met again and again, by damage.
+  const std::uint64_t most_barren = 1000 + 4 * (c_.medium.size() / options_.page);
+  std::uint64_t barren = 0;
   Items items;
   while (true) {
     // One pin per leaf: memory comes back while a long scan goes on.
@@ -59,7 +60,7 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
     // A merge took the separator away: on from where the scan is. Or it is another one, by damage,
     // and leaves are passed over.
     if (std::exchange(is_separator, false) && !(low && Key(*low) == Key(next))) {
-      if (++lost == kMostLost) return Outcome::corrupt;
+      if (++barren > most_barren) return Outcome::corrupt;
       next = Keys::own(ascent.bound());
       continue;
     }
@@ -67,7 +68,8 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
     const Taken taken = ascent.take(std::span<const Item<Key>>(items), true);
     if (taken == Taken::complete) return Outcome::done;
     if (taken != Taken::on) return Outcome::corrupt;
-    if (out.size() != before) lost = 0;
+    barren = out.size() == before ? barren + 1 : 0;
+    if (barren > most_barren) return Outcome::corrupt;
     if (!high || (to && *to < Key(*high))) return Outcome::done;
     if (!(Key(next) < Key(*high))) return Outcome::corrupt;  // would not end
     next = std::move(*high);

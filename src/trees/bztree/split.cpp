@@ -63,7 +63,11 @@ bool BzTree<Keys>::gather(const LeafOf& leaf, Status s, Items& items) const {
   }
   const auto middle = items.begin() + static_cast<std::ptrdiff_t>(sorted);
   const auto less = [](const auto& a, const auto& b) { return a.key < b.key; };
-  std::sort(middle, items.end(), less);
+  // In a damaged pool another thread may write where keys lie: the comparisons may contradict each
+  // other, which std::sort does not bear.
+  for (auto at = middle; at != items.end(); ++at) {
+    std::rotate(std::upper_bound(middle, at, *at, less), at, at + 1);
+  }
   std::inplace_merge(items.begin(), middle, items.end(), less);
   return true;
 }
@@ -251,7 +255,8 @@ template <class Keys>
 Outcome BzTree<Keys>::replace_leaf(const Path& path, bool append) {
   Items live;
   if (!gather(leaf(path.leaf), live)) return Outcome::corrupt;
-  const bool full = bytes_for(live) + free_bytes() > options_.split;
+  const bool full = bytes_for(live) + free_bytes() > options_.split ||
+                    live.size() >= fingerprints_of(options_.page);
   if (!full || live.size() < 2) return consolidate(path, live);
   const Outcome split = split_leaf(path, live, append);
   if (split != Outcome::out_of_space) return split;
@@ -313,6 +318,10 @@ bool BzTree<Keys>::look_above(const Path& path, unsigned depth, Above& above, Ou
     return false;
   }
   above.content = content_of(inner(step.node));
+  if (step.position >= above.content.children.size()) {
+    outcome = Outcome::corrupt;  // it was another node on the way down
+    return false;
+  }
   return above.content.children[step.position] == node;
 }
 

@@ -127,7 +127,7 @@ typename BzTree<Keys>::Walk BzTree<Keys>::step(const Probe& probe, Aim aim, Way&
                                                Pass pass) const {
   const std::uint64_t room = this->room(way.node);
   if (room < pmem::kLine) return Walk::damaged;
-  const InnerOf node = inner(way.node);
+  const InnerOf node = unread(way.node);
   if (node.header().level >= way.level || !readable(node, room)) return Walk::damaged;
   way.level = node.header().level;
   if (way.level == 0) return Walk::there;

@@ -124,10 +124,18 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
            (node.header().level == 0 || node.plausible());
   }
   [[nodiscard]] bool readable(Offset at) const {
-    return possible(at) && readable(inner(at), room(at));
+    return possible(at) && readable(unread(at), room(at));
   }
-  [[nodiscard]] LeafOf leaf(Offset at) const { return LeafOf(c_.medium.at(at)); }
-  [[nodiscard]] InnerOf inner(Offset at) const { return InnerOf(c_.medium.at(at)); }
+  [[nodiscard]] InnerOf unread(Offset at) const { return InnerOf(c_.medium.at(at)); }
+  // Of a readable one.
+  template <class NodeOf>
+  [[nodiscard]] NodeOf confined(Offset at) const {
+    NodeOf node(c_.medium.at(at));
+    node.confine(options_.page);
+    return node;
+  }
+  [[nodiscard]] LeafOf leaf(Offset at) const { return confined<LeafOf>(at); }
+  [[nodiscard]] InnerOf inner(Offset at) const { return confined<InnerOf>(at); }
   [[nodiscard]] RootAt* root() const { return c_.medium.at<RootAt>(root_); }
   [[nodiscard]] Status status(const LeafOf& of) const { return {words_->read(of.status())}; }
   struct Way {  // down: a node that nobody has looked at, and a level above its own
@@ -169,7 +177,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Outcome give_up(const LeafOf& leaf, std::uint32_t position, Meta reserved,
                                 std::uint32_t total);
   void write_record(const LeafOf& leaf, std::uint32_t offset, std::uint32_t total, Word value,
-                    Key key, Offset long_record);
+                    Key key, std::optional<Offset> long_record);
   [[nodiscard]] Outcome begin_epoch();
 
   // split.cpp

@@ -23,10 +23,12 @@ Outcome BzTree<Keys>::write(Key key, std::uint64_t value, Write what) {
         if (const Outcome begun = begin_epoch(); begun != Outcome::done) return begun;
       }
       keep_spares();
+      pmwcas::Retries retries(*words_);
       while (true) {
         base::reads_discarded();
         const Attempt tried = attempt(probe, value, what, shrinks);
-        if (!tried.over) continue;
+        if (!tried.over && retries.again()) continue;
+        if (!tried.over) return Outcome::corrupt;
         // What this thread has freed is in its grace period then, and with_space() waits it out.
         if (tried.outcome == Outcome::out_of_space) words_->settle();
         return tried.outcome;
@@ -118,10 +120,11 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
   const std::uint32_t offset = leaf.header().bytes - reserved.block();
   const bool is_long = hit.meta.is_long();
   write_record(leaf, offset, total, value & ~pmwcas::kControl, leaf.key(keys_, hit.meta),
-               is_long ? leaf.stored(hit.meta) : 0);
+               is_long ? std::optional(leaf.stored(hit.meta)) : std::nullopt);
   const Word flags =
       (is_long ? Meta::kLong : 0) | ((value & pmwcas::kControl) != 0 ? Meta::kTop : 0);
   const Meta now = Meta::entry(offset, total, hit.meta.key_bytes(), hit.meta.tag(), flags);
+  pmwcas::Retries retries(*words_);
   for (Status seen = reserved; !seen.frozen(); seen = status(leaf)) {
     if (words_->read(leaf.meta(hit.position)) != hit.meta.word) break;  // another one was first
     Descriptor change = words_->allocate();
@@ -131,6 +134,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
     const Answer tried = change.execute();
     if (tried == Answer::succeeded) return answer(Outcome::done);
     if (tried != Answer::failed) return answer(outcome_of(tried));
+    if (!retries.again()) return answer(Outcome::corrupt);
   }
   return again();
 }
@@ -138,11 +142,11 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
 // Fills reserved space; durable with the next fence. `long_record`: of a key that lies there.
 template <class Keys>
 void BzTree<Keys>::write_record(const LeafOf& leaf, std::uint32_t offset, std::uint32_t total,
-                                Word value, Key key, Offset long_record) {
+                                Word value, Key key, std::optional<Offset> long_record) {
   std::byte* const at = leaf.base() + offset;
   c_.medium.store(reinterpret_cast<Word*>(at), value, 0);
-  if (long_record != 0) {
-    c_.medium.store(reinterpret_cast<Word*>(at + sizeof(Word)), long_record, 0);
+  if (long_record) {
+    c_.medium.store(reinterpret_cast<Word*>(at + sizeof(Word)), *long_record, 0);
   } else {
     Keys::copy_to(at + sizeof(Word), key);
   }
@@ -210,7 +214,8 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const Leaf
   }
   leaf.set_fingerprint(c_.medium, position, probe.hash);
   const std::uint32_t offset = leaf.header().bytes - now.block();
-  write_record(leaf, offset, total, value & ~pmwcas::kControl, probe.key, record.block());
+  write_record(leaf, offset, total, value & ~pmwcas::kControl, probe.key,
+               is_long ? std::optional(record.block()) : std::nullopt);
   const Word flags =
       (is_long ? Meta::kLong : 0) | ((value & pmwcas::kControl) != 0 ? Meta::kTop : 0);
   const Meta final = Meta::entry(offset, total, key_bytes, probe.hash, flags);
@@ -222,6 +227,7 @@ template <class Keys>
 typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const Probe& probe,
                                                       Status seen, std::uint32_t position,
                                                       Meta reserved, Meta final, Reserved& record) {
+  pmwcas::Retries retries(*words_);
   while (true) {
     const Status s = status(leaf);
     if (s.frozen()) return again();  // its space goes with the node
@@ -244,6 +250,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const 
     if (tried == Answer::succeeded) return answer(Outcome::done);
     if (tried != Answer::failed) return answer(outcome_of(tried));
     if (words_->read(leaf.meta(position)) != reserved.word) return again();  // damaged
+    if (!retries.again()) return answer(Outcome::corrupt);
     if constexpr (Keys::kRecords) {  // the record of a long key is lost with a failure
       if (!final.is_long()) continue;
       if (!write_key(record, probe.key)) return answer(Outcome::out_of_space);
@@ -257,7 +264,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const 
 template <class Keys>
 Outcome BzTree<Keys>::give_up(const LeafOf& leaf, std::uint32_t position, Meta reserved,
                               std::uint32_t total) {
-  while (true) {
+  for (pmwcas::Retries retries(*words_);;) {
     const Status s = status(leaf);
     if (s.frozen() || words_->read(leaf.meta(position)) != reserved.word) return Outcome::done;
     Descriptor change = words_->allocate();
@@ -267,6 +274,7 @@ Outcome BzTree<Keys>::give_up(const LeafOf& leaf, std::uint32_t position, Meta r
                     s.remove(total + static_cast<std::uint32_t>(sizeof(Word))));
     const Answer tried = change.execute(Durability::later);
     if (tried != Answer::failed) return outcome_of(tried);
+    if (!retries.again()) return Outcome::corrupt;
   }
 }
 

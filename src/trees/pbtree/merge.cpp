@@ -152,6 +152,13 @@ Outcome PbTree<Keys>::forget_right(const Pair& pair) {
   return dropped;
 }
 
+// Blocks that go (0: none): the separator's record, which went before, is none of them.
+template <class Keys>
+bool PbTree<Keys>::in_use(std::span<const Offset> blocks) const {
+  return std::ranges::all_of(
+      blocks, [this](Offset block) { return block == 0 || c_.heap.allocated_bytes(block) != 0; });
+}
+
 // P9. The parent's entry of the right one went before.
 template <class Keys>
 Outcome PbTree<Keys>::link_replacement(const Pair& pair, Replacement& r) {
@@ -209,6 +216,7 @@ Outcome PbTree<Keys>::absorb(const Pair& pair, bool left_goes) {
   }
   if (!sound || !distinct(freed)) return Outcome::corrupt;
   if (const Outcome outcome = forget_right(pair); outcome != Outcome::done) return outcome;
+  if (!in_use(freed)) return Outcome::corrupt;
   const auto set = [&](Word& word, Word value) { record.store(c_.medium.offset_of(&word), value); };
   if (left_goes) {
     Word* const word =
@@ -252,6 +260,7 @@ Outcome PbTree<Keys>::replace_pair(const Pair& pair, const Sorted& sorted, unsig
   }
   Outcome outcome = release_pair(pair, r);
   if (outcome == Outcome::done) outcome = forget_right(pair);
+  if (outcome == Outcome::done && !in_use(r.freed)) outcome = Outcome::corrupt;
   if (outcome != Outcome::done) return outcome;
   outcome = link_replacement(pair, r);
   if (outcome != Outcome::done) return outcome;

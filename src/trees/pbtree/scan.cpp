@@ -3,6 +3,9 @@
 
 namespace everleaf::tree::pbtree {
 
+// Times in a row that a left sibling does not know the leaf that names it.
+constexpr unsigned kMostUnlinked = 64;
+
 // Copies a leaf's own entries, in order. False: it changed meanwhile.
 template <class Keys>
 bool PbTree<Keys>::read_leaf(Offset offset, std::uint64_t version, Sorted& sorted,
@@ -108,6 +111,7 @@ Outcome PbTree<Keys>::scan_back_once(std::optional<Key> from, std::size_t limit,
   auto bound = Keys::own(from.value_or(Key{}));
   Aim aim = from ? Aim::at : Aim::last;
   std::uint64_t moves = 0;
+  unsigned unlinked = 0;
   while (true) {
     Found found;
     if (aim == Aim::last) {
@@ -129,13 +133,19 @@ Outcome PbTree<Keys>::scan_back_once(std::optional<Key> from, std::size_t limit,
       if (taken == Taken::damaged) return Outcome::corrupt;
       if (taken == Taken::complete) return Outcome::done;
       if (left == 0) return Outcome::done;
-      if (out.size() != before) moves = 0;  // keys fall: a circle adds nothing, again and again
+      if (out.size() != before) moves = unlinked = 0;  // keys fall: a circle adds nothing, for ever
       if (!possible(left) || ++moves > most_moves()) return Outcome::corrupt;
       bound = Keys::own(keys_.key_of(low));
       aim = Aim::below;
       const std::uint64_t version = lock_of(left).begin();
-      coupled = at(left).right() == found.node && (at(left).meta() & kDead) == 0 &&
-                lock_of(found.node).unchanged(found.version) && lock_of(left).unchanged(version);
+      const bool linked = at(left).right() == found.node && (at(left).meta() & kDead) == 0;
+      const bool same = node.left() == left;
+      const bool sure =
+          lock_of(found.node).unchanged(found.version) && lock_of(left).unchanged(version);
+      // Who splits or merges the left one changes both links under its lock (I3); only damage
+      // leads here and back to this leaf each time, and each time by a long way.
+      if (sure && same && !linked && ++unlinked > kMostUnlinked) return Outcome::corrupt;
+      coupled = sure && linked;
       found.node = left;
       found.version = version;
     }

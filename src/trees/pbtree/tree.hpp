@@ -105,9 +105,11 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
     return {word & ~Word{kNodeAlign - 1}, static_cast<unsigned>(word & (kNodeAlign - 1))};
   }
   [[nodiscard]] bool possible(Offset node) const {
-    // The first lines of a slab are the heap's.
+    // The first lines of a slab are the heap's, those of the next one, too.
     return node >= pmem::kHeapAt && node % kNodeAlign == 0 &&
-           node % pmem::kSlabBytes >= alloc::kFirstBlockAt && c_.medium.contains(node, bytes_);
+           node % pmem::kSlabBytes - alloc::kFirstBlockAt <=
+               pmem::kSlabBytes - alloc::kFirstBlockAt - bytes_ &&
+           c_.medium.contains(node, bytes_);
   }
   [[nodiscard]] NodeOf at(Offset node) const { return {c_.medium.at(node), capacity_, keys_}; }
   [[nodiscard]] Offset offset_of(NodeOf node) const { return c_.medium.offset_of(node.base()); }
@@ -128,6 +130,9 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
                                    const Probe& probe, Found& found) const;
   [[nodiscard]] bool wholly_right(NodeOf node, Word meta, const Probe& probe, Offset& right) const;
   // More steps than a sound tree can have nodes: in a damaged one links may form a circle.
+  // Splits that an operation finishes on its way. A crash leaves one for each thread; nodes that
+  // overlap in a damaged pool can make each other unfinished, for ever.
+  static constexpr unsigned kMostFinished = 4096;
   [[nodiscard]] std::uint64_t most_moves() const { return c_.medium.size() / bytes_ + 4096; }
   [[nodiscard]] Offset first_of_level(Offset node) const;
 
@@ -271,6 +276,7 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
   }
   Outcome release_pair(const Pair& pair, Replacement& replacement);
   Outcome forget_right(const Pair& pair);
+  [[nodiscard]] bool in_use(std::span<const Offset> blocks) const;
   Outcome link_replacement(const Pair& pair, Replacement& replacement);
   // I5, for threads on their way to it: in a block that is free, so there is nothing to flush (A9).
   void mark_dead(NodeOf node) const {

@@ -151,6 +151,8 @@ Outcome PbTree<Keys>::drop(NodeOf node, Place place, Offset& freed) {
   if (const Outcome sole = drop_losers(node, place.side, place.slot); sole != Outcome::done)
     return sole;
   const unsigned last = node.ends().outermost(place.side);
+  // What drop_losers() moved may have opened gaps in a damaged node; nothing is behind its end.
+  if (last >= capacity_ || (right ? place.slot > last : place.slot < last)) return Outcome::corrupt;
   if constexpr (Keys::kRecords) {
     // P3: the store that hides the entry and the freeing of its record in one redo record
     const bool outermost = right ? place.slot >= last : place.slot <= last;
@@ -216,6 +218,7 @@ Outcome PbTree<Keys>::put(Key key, std::uint64_t value, Write what, Batch batch)
   const Probe probe = Keys::probe(key);
   Reserved record(c_.heap);
   Turn turn(*this);
+  unsigned finished = 0;
   while (true) {
     const std::uint64_t gate = batch == Batch::none ? turn.begin() : 0;
     const alloc::Grace::Pin pin(c_.grace);
@@ -236,7 +239,7 @@ Outcome PbTree<Keys>::put(Key key, std::uint64_t value, Write what, Batch batch)
       if (refused != Outcome::done) return refused;
       Outcome outcome = Outcome::done;
       if (pending) {
-        outcome = finish_split(found.node);
+        outcome = ++finished > kMostFinished ? Outcome::corrupt : finish_split(found.node);
       } else if (last || first) {
         bool appended = false;
         outcome = append(found, last ? Side::right : Side::left, key, value, record, appended);
@@ -294,6 +297,7 @@ template <class Keys>
 Outcome PbTree<Keys>::take_out(Key key, bool& underflow) {
   const Probe probe = Keys::probe(key);
   Turn turn(*this);
+  unsigned finished = 0;
   while (true) {
     const std::uint64_t gate = turn.begin();
     const alloc::Grace::Pin pin(c_.grace);
@@ -307,6 +311,7 @@ Outcome PbTree<Keys>::take_out(Key key, bool& underflow) {
       if (!lock.unchanged(found.version) || !gate_.unchanged(gate)) continue;
       if (probe.bad) return Outcome::corrupt;
       if (!found.place.found) return Outcome::absent;
+      if (++finished > kMostFinished) return Outcome::corrupt;
       if (const Outcome done = finish_split(found.node); done != Outcome::done) return done;
       continue;
     }
