@@ -223,8 +223,9 @@ class DescriptorPool {
 };
 
 // Of a change that is tried until it succeeds: each attempt fails by an operation that another
-// thread has executed meanwhile. Where they execute none for long, the pool is damaged: what the
-// caller stores changes the words that it expects.
+// thread has executed meanwhile, or did something that had to be done first, which comes to an end.
+// Where others execute none for long, the pool is damaged: what the caller stores changes the words
+// that it expects.
 class Retries {
  public:
   explicit Retries(const DescriptorPool& pool) : pool_(pool) {}
@@ -236,7 +237,8 @@ class Retries {
   }
 
  private:
-  // Of each thread that sleeps others may finish one operation, which it has not counted yet.
+  // Of each thread that sleeps others may finish one operation, which it has not counted yet; and
+  // for that the caller may have to replace nodes.
   static constexpr std::uint64_t kMost = 4 * kMaxThreads;
   const DescriptorPool& pool_;
   std::uint64_t failed_ = 0;

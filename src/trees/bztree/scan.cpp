@@ -38,9 +38,11 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
   Owned next = Keys::own(from);
   bool is_separator = false;  // next
   // Leaves in a row of which nothing was copied out: empty ones, and those behind separators that
-  // merges took away. No more than that, or leaves are met again and again, by damage.
-  const std::uint64_t most_barren = 1000 + 4 * (c_.medium.size() / options_.page);
+  // merges took away. Of many more than there can be some are met again and again, by damage.
   std::uint64_t barren = 0;
+  const auto too_many = [&] {
+    return barren > 1000 && barren > 4 * (c_.medium.size() / options_.page);
+  };
   Items items;
   while (true) {
     // One pin per leaf: memory comes back while a long scan goes on.
@@ -60,7 +62,8 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
     // A merge took the separator away: on from where the scan is. Or it is another one, by damage,
     // and leaves are passed over.
     if (std::exchange(is_separator, false) && !(low && Key(*low) == Key(next))) {
-      if (++barren > most_barren) return Outcome::corrupt;
+      ++barren;
+      if (too_many()) return Outcome::corrupt;
       next = Keys::own(ascent.bound());
       continue;
     }
@@ -69,7 +72,7 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
     if (taken == Taken::complete) return Outcome::done;
     if (taken != Taken::on) return Outcome::corrupt;
     barren = out.size() == before ? barren + 1 : 0;
-    if (barren > most_barren) return Outcome::corrupt;
+    if (too_many()) return Outcome::corrupt;
     if (!high || (to && *to < Key(*high))) return Outcome::done;
     if (!(Key(next) < Key(*high))) return Outcome::corrupt;  // would not end
     next = std::move(*high);

@@ -129,10 +129,10 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Offset sibling_for(NodeOf node, Word meta, bool below, bool above,
                                    const Probe& probe, Found& found) const;
   [[nodiscard]] bool wholly_right(NodeOf node, Word meta, const Probe& probe, Offset& right) const;
-  // More steps than a sound tree can have nodes: in a damaged one links may form a circle.
   // Splits that an operation finishes on its way. A crash leaves one for each thread; nodes that
   // overlap in a damaged pool can make each other unfinished, for ever.
   static constexpr unsigned kMostFinished = 4096;
+  // More steps than a sound tree can have nodes: in a damaged one links may form a circle.
   [[nodiscard]] std::uint64_t most_moves() const { return c_.medium.size() / bytes_ + 4096; }
   [[nodiscard]] Offset first_of_level(Offset node) const;
 
