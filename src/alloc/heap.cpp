@@ -231,7 +231,8 @@ void Heap::unlist(std::uint64_t slab, SlabState& state) {
 
 // Reads a slab's header into `place`; false if it is no header. Trusts nothing.
 bool Heap::parse_header(std::uint64_t slab, Place& place) const {
-  const std::uint64_t end = frontier_slab();
+  // Both only grow; a frontier behind the end is damage.
+  const std::uint64_t end = std::min(frontier_slab(), medium_.size() / kSlabBytes);
   if (slab < kFirstSlab || slab >= end) return false;
   const Word header = pmem::load(medium_.at<Word>(slab * kSlabBytes));
   const Word kind = header & 0xFF;
@@ -440,8 +441,14 @@ Heap::Bit Heap::to_release(Offset block) {
 
 bool Heap::release(Redo& record, Offset block) {
   const Bit bit = to_release(block);
-  if (bit.mask != 0) record.clear_bits(bit.word, bit.mask);
-  return bit.mask != 0;
+  // Named twice, in a damaged pool: it would be given away twice.
+  const bool twice = std::ranges::any_of(record.entries(), [&bit](const Redo::Entry& entry) {
+    return entry.where == (bit.word | static_cast<Word>(Redo::Op::clear_bits)) &&
+           (entry.value & bit.mask) != 0;
+  });
+  if (bit.mask == 0 || twice) return false;
+  record.clear_bits(bit.word, bit.mask);
+  return true;
 }
 
 std::size_t Heap::allocated_bytes(Offset block) const {
@@ -537,11 +544,7 @@ void Heap::look_at(std::uint64_t slab, const Place& place) {
     if (state_of(slab) == nullptr) adopt(slab);
     return;
   }
-  // A forged run could lie over slabs that are in use.
-  for (std::uint64_t i = 0; i < place.slabs; ++i) {
-    if (state_of(slab + i) != nullptr) return;
-  }
-  put_free_run(slab, place.slabs);
+  if (state_of(slab) == nullptr) put_free_run(slab, place.slabs);
 }
 
 void Heap::skip_scanned(std::uint64_t slab, std::uint64_t slabs) {
@@ -626,10 +629,27 @@ void Heap::give_back_small(const Place& place) {
   if (state->free == state->shape.count && list.size() > 1) put_free_run(place.slab, 1);
 }
 
+// Whether a free run of these slabs would reach over slabs that are in use, or another run.
+bool Heap::meets_others(std::uint64_t slab, std::uint64_t slabs) const {
+  const auto next = std::ranges::lower_bound(free_runs_, std::pair{slab, std::uint64_t{0}});
+  if (next != free_runs_.end() && next->first < slab + slabs) return true;
+  if (next != free_runs_.begin() && std::prev(next)->first + std::prev(next)->second > slab) {
+    return true;
+  }
+  for (std::uint64_t i = 1; i < slabs; ++i) {  // the first one's is that of what becomes free
+    if (state_of(slab + i) != nullptr) return true;
+  }
+  return false;
+}
+
 // The slabs become a free run, joined with its neighbours. One word commits it: the header of the
 // lowest slab; headers inside a run are never read.
 void Heap::put_free_run(std::uint64_t slab, std::uint64_t slabs) {
-  make_room(free_runs_);  // may throw, before anything has happened
+  make_room(free_runs_);            // may throw, before anything has happened
+  if (meets_others(slab, slabs)) {  // a forged length
+    lost_.fetch_add(1, std::memory_order_relaxed);
+    return skip_scanned(slab, slabs);
+  }
   for (std::uint64_t i = 0; i < slabs; ++i) forget(slab + i);
   auto next = std::ranges::lower_bound(free_runs_, std::pair{slab, std::uint64_t{0}});
   if (next != free_runs_.end() && next->first == slab + slabs) {

@@ -126,6 +126,7 @@ class Heap {
   void read_bits(std::uint64_t slab, SlabState& state) const;
   SlabState* publish_read(std::uint64_t slab, std::unique_ptr<SlabState> state);
   void give_back_small(const Place& place);
+  [[nodiscard]] bool meets_others(std::uint64_t slab, std::uint64_t slabs) const;
   void put_free_run(std::uint64_t slab, std::uint64_t slabs);
   void skip_scanned(std::uint64_t slab, std::uint64_t slabs);
   void forget(std::uint64_t slab);

@@ -125,7 +125,11 @@ class State::Copy {
     copies<K>().emplace(table.get(), *to);
     const Table<K> from = state_.handle<K>(table);
     Cursor<K> cursor = from.cursor();
+    Budget budget(kMostRead * state_.medium().size());
     for (cursor.first(); cursor.valid(); cursor.next()) {
+      std::uint64_t bytes = sizeof(Word) + cursor.value().size();
+      if constexpr (std::same_as<K, Bytes>) bytes += cursor.key().size();
+      if (!budget.spend(bytes)) return failed(Outcome::corrupt, true);
       const Outcome outcome = to->put(cursor.key(), cursor.value());
       if (outcome != Outcome::done) return failed(outcome, false);
     }

@@ -46,6 +46,7 @@ Outcome TableOf<K>::for_each_entry(F&& visit) const {
   std::vector<Entry<K>> entries;
   Owned from{};
   std::size_t limit = kWalkEntries;
+  Budget budget(kMostRead * state.medium().size());
   while (true) {
     if (const Outcome outcome = tree_->scan(K(from), std::nullopt, limit, entries);
         outcome != Outcome::done) {
@@ -54,6 +55,9 @@ Outcome TableOf<K>::for_each_entry(F&& visit) const {
       continue;
     }
     for (const auto& entry : entries) {
+      if constexpr (std::same_as<K, Bytes>) {  // forged records of keys may overlap
+        if (!budget.spend(sizeof(Word) + entry.key.size())) return Outcome::corrupt;
+      }
       if (!visit(entry)) return Outcome::done;
     }
     if (entries.size() < limit) return Outcome::done;

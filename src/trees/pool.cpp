@@ -166,6 +166,10 @@ Result<void> PoolState::roll_back() {
 Result<void> PoolState::need_epochs(const tree::Registration& row) {
   if (row.info.durability != Durability::buffered) return {};
   if (!epochs_) {
+    // No clock gets so far; it would wrap, and what waits for an epoch to be durable would not end.
+    if (pmem::load(&file_->state().clock) >> 62 != 0) {
+      return std::unexpected(Error{Code::corrupt, "the clock of epochs is damaged"});
+    }
     epochs_ = std::make_unique<epoch::Epochs>(file_->medium(), &file_->state().clock);
     if (!file_->read_only()) aging_ = epochs_->listen([this] { open_what_ages(); });
   }

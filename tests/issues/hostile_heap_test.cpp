@@ -5,6 +5,7 @@
 // lines that belong to the heap.
 #include <cstring>
 
+#include "forge.hpp"
 #include "pmem/format.hpp"
 #include "support.hpp"
 #include "trees/pool_state.hpp"
@@ -162,6 +163,53 @@ TEST(HostileHeap, NoNodeLiesOnASlabHeader) {
     EXPECT_EQ(index.insert(1, 1), Outcome::corrupt);
     EXPECT_EQ(index.find(1).outcome, Outcome::corrupt);
     EXPECT_NE(unsound(pool), "");
+  }
+}
+
+// Two damaged words name one block: both would give it back, and two owners would get it.
+TEST(HostileHeap, ABlockGoesOnceInARecord) {
+  Pool pool = Pool::anonymous().value();
+  auto& state = PoolAccess::state(pool);
+  alloc::Heap& heap = state.heap();
+  const auto first = heap.reserve(64);
+  const auto second = heap.reserve(64);
+  alloc::Redo both;
+  ASSERT_TRUE(heap.activate(both, first) && heap.activate(both, second));
+  ASSERT_EQ(state.redo().commit(both), Outcome::done);
+  alloc::Redo gone;
+  EXPECT_TRUE(heap.release(gone, first));
+  EXPECT_FALSE(heap.release(gone, first));
+  EXPECT_TRUE(heap.release(gone, second));
+}
+
+// A header that makes a freed block longer than it is, over slabs of another owner.
+TEST(HostileHeap, ALargeBlockThatGrew) {
+  Pool pool = Pool::anonymous().value();
+  auto& state = PoolAccess::state(pool);
+  alloc::Heap& heap = state.heap();
+  const auto in_use = [&](std::size_t bytes) {
+    const auto block = heap.reserve(bytes);
+    alloc::Redo record;
+    EXPECT_TRUE(heap.activate(record, block));
+    EXPECT_EQ(state.redo().commit(record), Outcome::done);
+    return block;
+  };
+  const auto large = in_use(pmem::kSlabBytes + 1000);
+  const auto other = in_use(pmem::kSlabBytes + 1000);
+  ASSERT_EQ(other, large + 2 * pmem::kSlabBytes);
+  const std::size_t bytes = heap.allocated_bytes(other);
+  const pmem::Offset slab = large / pmem::kSlabBytes * pmem::kSlabBytes;
+  auto& header = *state.medium().at<pmem::Word>(slab);
+  ASSERT_EQ(header, large_header(slab, 2));
+  header = large_header(slab, 3);
+  EXPECT_EQ(heap.allocated_bytes(large), bytes + pmem::kSlabBytes);
+  alloc::Redo record;
+  ASSERT_TRUE(heap.release(record, large));
+  ASSERT_EQ(state.redo().commit(record), Outcome::done);
+  heap.recycle(large);
+  for (int i = 0; i < 100; ++i) {
+    const auto block = heap.reserve(1024);
+    EXPECT_TRUE(block < other || block >= other + bytes);
   }
 }
 

@@ -485,6 +485,30 @@ TEST(Lodgetree, RecordsThatForgetTheirKeys) {
   }
 }
 
+// The word of a range that another index wrote over: it was given back as a block's place, and its
+// low bits made it the address of a node in memory.
+TEST(Lodgetree, ARangeThatNamesNoBlock) {
+  for (const pmem::Word bits : {1U, 2U, 3U, 8U}) {
+    Pool pool = Pool::anonymous().value();
+    auto index =
+        pool.index<Bytes>("index", "lodgetree:node=256:slots=8:t_node=2:t_split=4").value();
+    std::set<std::string> keys;
+    for (std::uint64_t i = 0; i < 3000; ++i) {
+      const std::string key = Keys<Bytes>::nth(i);
+      ASSERT_EQ(index.insert(key, i), Outcome::done);
+      keys.insert(key);
+    }
+    const Poked poked(pool);
+    for (pmem::Offset at = poked.line()->head; at != 0; at = Poked::next(*poked.leaf(at))) {
+      if (poked.leaf(at)->low != 0) poked.leaf(at)->low |= bits;
+    }
+    EXPECT_NE(unsound(pool), "");
+    for (const std::string& key : keys) (void)index.remove(key);
+    (void)index.sync();
+    ASSERT_TRUE(pool.close());  // what waits for its grace period is given back
+  }
+}
+
 // A leaf that its node knows as empty, and its neighbour: full, as another index left them. To
 // absorb one there were not slots enough.
 TEST(Lodgetree, AnEmptyLeafThatIsFull) {

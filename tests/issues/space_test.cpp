@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/seam.hpp"
+#include "forge.hpp"
 #include "hooks.hpp"
 #include "pmem/format.hpp"
 #include "support.hpp"
@@ -161,12 +162,7 @@ TEST(Space, ExtentsThatOverlap) {
       const pmem::Word slab = (last->at + last->bytes) / pmem::kSlabBytes - 1;
       const pmem::Offset at = slab * pmem::kSlabBytes;
       if (forged) {
-        // A large run of one slab: src/alloc/heap.cpp.
-        constexpr pmem::Word kBody = 255 | 1 << 8;
-        pmem::Word mixed =
-            (kBody + 0xE7AB) * 0x9E3779B97F4A7C15ULL ^ (slab + 1) * 0xC2B2AE3D27D4EB4FULL;
-        mixed = (mixed ^ mixed >> 31) * 0xD6E8FEB86659FD93ULL;
-        *medium.at<pmem::Word>(at) = kBody | mixed >> 32 << 32;
+        *medium.at<pmem::Word>(at) = large_header(at, 1);
         *medium.at<pmem::Word>(at + 64) = 1;  // allocated
         const pmem::Offset block = at + (last->at % pmem::kSlabBytes);
         ASSERT_GE(PoolAccess::state(pool).heap().allocated_bytes(block),

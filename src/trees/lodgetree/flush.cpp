@@ -248,8 +248,8 @@ bool LodgeTree<Keys>::release_keys(unsigned slot, std::span<const Offset> more) 
   Log::Kept kept;
   const std::size_t count = log_.take_keys(slot, kept);
   if (!log_.settle()) return false;
-  for (const Offset key : std::span(kept).first(count)) (void)grace_.retire(key);
-  for (const Offset key : more) (void)grace_.retire(key);
+  for (const Offset key : std::span(kept).first(count)) retire_record(key);
+  for (const Offset key : more) retire_record(key);
   return true;
 }
 
@@ -264,7 +264,7 @@ bool LodgeTree<Keys>::release_all_keys() {
     std::size_t count = 0;
     if (!log_.take_keys_of(slot, kept, count)) return false;
     if (count != 0 && !log_.settle()) return false;
-    for (const Offset key : std::span(kept).first(count)) (void)grace_.retire(key);
+    for (const Offset key : std::span(kept).first(count)) retire_record(key);
   }
   return true;
 }
@@ -331,7 +331,7 @@ bool LodgeTree<Keys>::flush_range(Owned from, const Node* end) {
       is = flush_node(*place.node, slot);
       Node* const right = place.node->right.load(std::memory_order_relaxed);
       const bool go_on = is.next == Next::done;
-      last = go_on && right == end;
+      last = go_on && (right == end || right == nullptr);
       if (go_on && !last) {
         from = first_key(*right);
         next = right;

@@ -213,10 +213,11 @@ template <class Keys>
 void LodgeTree<Keys>::last_of_each_record(std::vector<Found>& found) {
   if constexpr (Keys::kRecords) {
     std::ranges::sort(found, [](const Found& a, const Found& b) {
-      return std::pair(a.record.key, b.record.order) < std::pair(b.record.key, a.record.order);
+      return std::pair(Keys::record_of(a.record.key), b.record.order) <
+             std::pair(Keys::record_of(b.record.key), a.record.order);
     });
-    const auto same =
-        std::ranges::unique(found, {}, [](const Found& one) { return one.record.key; });
+    const auto same = std::ranges::unique(
+        found, {}, [](const Found& one) { return Keys::record_of(one.record.key); });
     found.erase(same.begin(), same.end());
   }
 }
@@ -241,10 +242,16 @@ void LodgeTree<Keys>::choose(std::vector<Listed>& leaves, std::vector<Found>& fo
   for (const Found& one : found) {  // A18: before newer records of their keys are preferred
     leaves[one.leaf].reused = leaves[one.leaf].reused || one.removal;
   }
-  std::ranges::sort(found, [](const Found& a, const Found& b) {
+  const auto before = [](const Found& a, const Found& b) {
     const auto order = a.key <=> b.key;
     return order != 0 ? order < 0 : a.record.order > b.record.order;
-  });
+  };
+  if constexpr (Keys::kRecords) {  // they lie in the pool: as in check.cpp
+    std::ranges::make_heap(found, before);
+    std::ranges::sort_heap(found, before);
+  } else {
+    std::ranges::sort(found, before);
+  }
   const auto same = std::ranges::unique(found, {}, &Found::key);
   found.erase(same.begin(), same.end());
 }

@@ -185,7 +185,8 @@ void LodgeTree<Keys>::settle_left(Node& node, unsigned i, const Merged& all, std
       step.pairs |= std::uint64_t{1} << pair;
       if (node.is_removal(pair)) free_record(step, key);
     } else if (node.is_removal(pair) && !node.is_fresh(pair)) {
-      stays |= Word{1} << search(here, probe_of(key));  // its pair stays, and so does its key
+      const std::size_t slot = search(here, probe_of(key));  // its pair stays, and so does its key
+      if (slot != kNoSlot) stays |= Word{1} << slot;
     }
   }
   c_.medium.store(&here.line()->links, here.with_spare(step.right.at()), 4);

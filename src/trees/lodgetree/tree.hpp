@@ -155,6 +155,8 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
   }
   static std::uint64_t tagged(Node* node) { return reinterpret_cast<std::uint64_t>(node) | kTag; }
   static constexpr std::uint64_t kTag = 3;  // of a node in the grace list
+  static constexpr Offset kRecordAlign = 16;
+  static_assert(kTag < kRecordAlign);
 
   // A read-only pool keeps what recovery changes in memory: nothing is written back.
   void flush(const void* at, std::size_t bytes, pmem::Site site = pmem::Site::current()) const {
@@ -247,6 +249,11 @@ class LodgeTree final : public detail::Tree<typename Keys::Key> {
     return false;
   }
   [[nodiscard]] bool take_records(Node& node, const Step& step, unsigned slot);
+  // Of a key's record. What damage names instead of one must not be taken for one of the tagged
+  // pointers in the grace list; other places that are none the space ignores.
+  void retire_record(Offset at) {
+    if (at % kRecordAlign == 0) (void)grace_.retire(at);
+  }
   [[nodiscard]] bool release_keys(unsigned slot, std::span<const Offset> more);
   [[nodiscard]] bool release_all_keys();
   void free_record(Step& step, Word key) const;

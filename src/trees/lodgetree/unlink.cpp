@@ -13,8 +13,9 @@ namespace everleaf::tree::lodgetree {
 template <class Keys>
 bool LodgeTree<Keys>::absorb(const Leaf& left, const Leaf& right, Word sequence, unsigned slot) {
   const Word w = left.w();
-  if (std::popcount(right.used()) > std::popcount(~w & options_.shape.bits())) return false;
-  if (right.used() != 0) {
+  const Word moved = right.used();  // once: in a damaged pool another index may write it
+  if (std::popcount(moved) > std::popcount(~w & options_.shape.bits())) return false;
+  if (moved != 0) {
     // Recovery finds no keys of another range in slots that the word on the medium names still.
     // crash: flush stays: this thread's fence writes it back, too; no program has another's here
     flush(left.line(), sizeof(LeafLine));  // P10
@@ -22,7 +23,7 @@ bool LodgeTree<Keys>::absorb(const Leaf& left, const Leaf& right, Word sequence,
     if (!fence(slot)) return false;  // P10
   }
   Word set = 0;
-  for (Word bits = right.used(); bits != 0; bits &= bits - 1) {
+  for (Word bits = moved; bits != 0; bits &= bits - 1) {
     const auto from = static_cast<std::size_t>(std::countr_zero(bits));
     const Word free = ~(w | set) & options_.shape.bits();
     const auto to = static_cast<std::size_t>(std::countr_zero(free));
@@ -42,7 +43,7 @@ bool LodgeTree<Keys>::absorb(const Leaf& left, const Leaf& right, Word sequence,
   }
   flush(left.line(), sizeof(LeafLine));  // P10
   if (!fence(slot)) return false;        // P10
-  if constexpr (Keys::kRecords) (void)grace_.retire(Keys::record_of(right.low()));
+  if constexpr (Keys::kRecords) retire_record(Keys::record_of(right.low()));
   (void)grace_.retire(c_.medium.offset_of(right.base()));
   return true;
 }
@@ -154,13 +155,16 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::give_leaf(Node& node, Node& r
 
 // One is enough, and a few that make room above, unless others fill what is divided.
 constexpr unsigned kMostDivided = 64;
+// Beside others it has to try again. In a damaged tree what goes before a node may never know it.
+// The empty node stays, until a removal comes by again.
+constexpr unsigned kMostTried = 4096;
 
 template <class Keys>
 void LodgeTree<Keys>::unlink_lonely(Key key) {
   try {
     Owned full{};
     unsigned divided = 0;
-    while (true) {
+    for (unsigned tried = 0; tried < kMostTried; ++tried) {
       Attempt is = unlink_node(key, full);
       if (is.next == Next::divide) {
         // A damaged leaf names another node than its own, again and again; others fill the node

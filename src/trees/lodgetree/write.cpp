@@ -228,7 +228,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::change_leaf(Node& node, const
   if constexpr (Keys::kRecords) {
     if (op.removal) {
       if (!log_.settle()) return answer(Outcome::io_error);  // no living record names it
-      (void)grace_.retire(Keys::record_of(op.word));
+      retire_record(Keys::record_of(op.word));
     }
   }
   return tidied(node, op, op.removal);

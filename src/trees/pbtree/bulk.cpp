@@ -67,7 +67,7 @@ Outcome PbTree<Keys>::append_leaf(Entries entries, const everleaf::Entry<Key>* b
     record.store(c_.medium.offset_of(&last.header()->right), fresh.node);
   } else {
     record.store(c_.root_word, fresh.node);
-    sound = sound && release_pivot(last, record, freed) && c_.heap.release(record, found.node);
+    sound = sound && c_.heap.release(record, found.node) && release_pivot(last, record, freed);
   }
   // P10: leaf and key records before the record: too many to cover one by one.
   Outcome outcome = Outcome::corrupt;
