@@ -170,6 +170,11 @@ std::uint64_t Heap::frontier_slab() const {
   return pmem::load(&pool_.state().frontier) / kSlabBytes;
 }
 
+// Behind the last slab there is. Frontier and size only grow; a frontier behind the size is damage.
+std::uint64_t Heap::end_slab() const {
+  return std::min(frontier_slab(), medium_.size() / kSlabBytes);
+}
+
 // --- Slab states ---------------------------------------------------------------------------------
 
 Heap::SlabState* Heap::state_of(std::uint64_t slab) const {
@@ -231,8 +236,7 @@ void Heap::unlist(std::uint64_t slab, SlabState& state) {
 
 // Reads a slab's header into `place`; false if it is no header. Trusts nothing.
 bool Heap::parse_header(std::uint64_t slab, Place& place) const {
-  // Both only grow; a frontier behind the end is damage.
-  const std::uint64_t end = std::min(frontier_slab(), medium_.size() / kSlabBytes);
+  const std::uint64_t end = end_slab();
   if (slab < kFirstSlab || slab >= end) return false;
   const Word header = pmem::load(medium_.at<Word>(slab * kSlabBytes));
   const Word kind = header & 0xFF;
@@ -629,7 +633,8 @@ void Heap::give_back_small(const Place& place) {
   if (state->free == state->shape.count && list.size() > 1) put_free_run(place.slab, 1);
 }
 
-// Whether a free run of these slabs would reach over slabs that are in use, or another run.
+// Whether a free run of these slabs would reach over slabs that somebody uses in this session, or
+// another run. What nobody has looked at since the open is not known here.
 bool Heap::meets_others(std::uint64_t slab, std::uint64_t slabs) const {
   const auto next = std::ranges::lower_bound(free_runs_, std::pair{slab, std::uint64_t{0}});
   if (next != free_runs_.end() && next->first < slab + slabs) return true;
@@ -645,11 +650,8 @@ bool Heap::meets_others(std::uint64_t slab, std::uint64_t slabs) const {
 // The slabs become a free run, joined with its neighbours. One word commits it: the header of the
 // lowest slab; headers inside a run are never read.
 void Heap::put_free_run(std::uint64_t slab, std::uint64_t slabs) {
-  make_room(free_runs_);            // may throw, before anything has happened
-  if (meets_others(slab, slabs)) {  // a forged length
-    lost_.fetch_add(1, std::memory_order_relaxed);
-    return skip_scanned(slab, slabs);
-  }
+  make_room(free_runs_);  // may throw, before anything has happened
+  if (meets_others(slab, slabs)) return skip_scanned(slab, 1);  // a forged length
   for (std::uint64_t i = 0; i < slabs; ++i) forget(slab + i);
   auto next = std::ranges::lower_bound(free_runs_, std::pair{slab, std::uint64_t{0}});
   if (next != free_runs_.end() && next->first == slab + slabs) {
@@ -782,7 +784,10 @@ Offset Heap::reserve_large(std::size_t bytes) {
 
 void Heap::for_each_allocated(const std::function<void(Offset, std::size_t)>& visit,
                               std::vector<std::string>* problems) const {
-  const std::uint64_t end = frontier_slab();
+  const std::uint64_t end = end_slab();
+  if (problems != nullptr && frontier_slab() > medium_.size() / kSlabBytes) {
+    problems->push_back("the heap's frontier lies behind the end of the pool");
+  }
   for (std::uint64_t slab = kFirstSlab; slab < end;) {
     Place place;
     if (!parse_header(slab, place)) {

@@ -39,6 +39,12 @@ namespace everleaf::alloc {
 inline constexpr std::size_t kLargestClassBytes = 16384;
 // No block starts before this place in its slab.
 inline constexpr std::size_t kFirstBlockAt = 128;
+// Whether a block of up to kLargestClassBytes may lie there at all, for who follows a damaged
+// offset: within one slab, behind its header. The pool may be shorter.
+[[nodiscard]] constexpr bool fits_slab(pmem::Offset at, std::size_t bytes) {
+  constexpr std::size_t kRoom = pmem::kSlabBytes - kFirstBlockAt;
+  return at >= pmem::kHeapAt && at % pmem::kSlabBytes - kFirstBlockAt <= kRoom - bytes;
+}
 
 // Blocks that every operation passes through (inner nodes) lie together in slabs of their own:
 // spread among the leaves they would take one page, and one TLB entry, each.
@@ -110,6 +116,7 @@ class Heap {
   [[nodiscard]] bool unformatted(std::uint64_t slab) const;
   void drop_early_header() noexcept;
   [[nodiscard]] std::uint64_t frontier_slab() const;
+  [[nodiscard]] std::uint64_t end_slab() const;
 
   // All below: central_ held.
   std::size_t take_from_slabs(std::size_t size_class, pmem::Offset* out, std::size_t most);

@@ -126,10 +126,16 @@ class State::Copy {
     const Table<K> from = state_.handle<K>(table);
     Cursor<K> cursor = from.cursor();
     Budget budget(kMostRead * state_.medium().size());
+    std::size_t written = written_so_far();
     for (cursor.first(); cursor.valid(); cursor.next()) {
       std::uint64_t bytes = sizeof(Word) + cursor.value().size();
       if constexpr (std::same_as<K, Bytes>) bytes += cursor.key().size();
-      if (!budget.spend(bytes)) return failed(Outcome::corrupt, true);
+      if (!budget.spend(bytes)) {
+        // Writers may go before the cursor, as long as they like: again for what they wrote.
+        if (written == written_so_far()) return failed(Outcome::corrupt, true);
+        written = written_so_far();
+        budget = Budget(kMostRead * state_.medium().size());
+      }
       const Outcome outcome = to->put(cursor.key(), cursor.value());
       if (outcome != Outcome::done) return failed(outcome, false);
     }
@@ -137,6 +143,10 @@ class State::Copy {
                                              : Result<void>(failed(cursor.outcome(), true));
   }
 
+  std::size_t written_so_far() {
+    const base::MutexGuard guard(state_.watch_mutex_);
+    return state_.written_.size();
+  }
   Keys take_written() {
     const base::MutexGuard guard(state_.watch_mutex_);
     return std::exchange(state_.written_, {});

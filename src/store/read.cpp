@@ -39,14 +39,13 @@ Outcome TableOf<K>::look(K key, Bytes& value) const {
 }
 
 // In steps, so that the walk holds back no memory for long; in smaller ones at damage, up to it.
-// The caller keeps the tree.
+// The caller keeps the tree. The keys' bytes come from the budget.
 template <class K>
 template <class F>
-Outcome TableOf<K>::for_each_entry(F&& visit) const {
+Outcome TableOf<K>::for_each_entry(Budget& budget, F&& visit) const {
   std::vector<Entry<K>> entries;
   Owned from{};
   std::size_t limit = kWalkEntries;
-  Budget budget(kMostRead * state.medium().size());
   while (true) {
     if (const Outcome outcome = tree_->scan(K(from), std::nullopt, limit, entries);
         outcome != Outcome::done) {
@@ -56,7 +55,7 @@ Outcome TableOf<K>::for_each_entry(F&& visit) const {
     }
     for (const auto& entry : entries) {
       if constexpr (std::same_as<K, Bytes>) {  // forged records of keys may overlap
-        if (!budget.spend(sizeof(Word) + entry.key.size())) return Outcome::corrupt;
+        if (!budget.spend(entry.key.size())) return Outcome::corrupt;
       }
       if (!visit(entry)) return Outcome::done;
     }
@@ -72,7 +71,8 @@ Outcome TableOf<K>::for_each_entry(F&& visit) const {
 
 template <class K>
 Outcome TableOf<K>::for_each_word(const std::function<bool(Word)>& visit) const {
-  return for_each_entry([&](const Entry<K>& entry) { return visit(entry.value); });
+  Budget budget(kMostRead * state.medium().size());
+  return for_each_entry(budget, [&](const Entry<K>& entry) { return visit(entry.value); });
 }
 
 template <class K>
@@ -86,7 +86,7 @@ bool TableOf<K>::affords(Budget& budget, Word word, K key) const {
 template <class K>
 Outcome TableOf<K>::for_each_value(Budget& budget,
                                    const std::function<void(Word, bool)>& visit) const {
-  const Outcome walked = for_each_entry([&](const Entry<K>& entry) {
+  const Outcome walked = for_each_entry(budget, [&](const Entry<K>& entry) {
     if (!affords(budget, entry.value, K(entry.key))) return false;
     Bytes value;
     visit(entry.value, read(entry.value, K(entry.key), value) == Outcome::done);

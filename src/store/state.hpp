@@ -144,7 +144,7 @@ class TableOf final : public TableBase {
  private:
   friend class State;
   template <class F>
-  Outcome for_each_entry(F&& visit) const;
+  Outcome for_each_entry(Budget& budget, F&& visit) const;
   // Under the key's latch.
   Outcome put_latched(K key, Fresh& fresh, Rule rule);
   Outcome erase_latched(K key);

@@ -182,6 +182,25 @@ TEST(HostileHeap, ABlockGoesOnceInARecord) {
   EXPECT_TRUE(heap.release(gone, second));
 }
 
+// The frontier of a pool that is open: nobody looks behind the end, or for ever.
+TEST(HostileHeap, AFrontierBehindTheEnd) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index").value();
+  ASSERT_EQ(index.insert(1, 1), Outcome::done);
+  auto& frontier =
+      *PoolAccess::state(pool).medium().at<pmem::Word>(pmem::kStateAt);  // its first word
+  const pmem::Word sound = frontier;
+  ASSERT_EQ(sound, pool.info().heap_bytes + pmem::kHeapAt);
+  const std::uint64_t bytes = pool.info().block_bytes;
+  for (const pmem::Word bad : {pmem::Word{1} << 63, ~pmem::Word{0}, pmem::kMaxPoolBytes}) {
+    frontier = bad;
+    EXPECT_EQ(pool.info().block_bytes, bytes);
+    EXPECT_NE(unsound(pool), "") << bad;
+  }
+  frontier = sound;
+  EXPECT_EQ(unsound(pool), "");
+}
+
 // A header that makes a freed block longer than it is, over slabs of another owner.
 TEST(HostileHeap, ALargeBlockThatGrew) {
   Pool pool = Pool::anonymous().value();

@@ -448,6 +448,8 @@ TEST_P(Damaged, ManyWordsForTheSameBytes) {
     }
     ASSERT_EQ(store.sync(), Outcome::done);
     EXPECT_TRUE(names(store.check()->problems, "many times the bytes of the pool"));
+    EXPECT_EQ(store.backup(scratch_ / "copy").error().code, Code::corrupt);
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / "copy"));
     state.abandon();
   }
   const auto report = Store::repair(path, scratch_ / "new").value();

@@ -243,6 +243,7 @@ void LodgeTree<Keys>::choose(std::vector<Listed>& leaves, std::vector<Found>& fo
     leaves[one.leaf].reused = leaves[one.leaf].reused || one.removal;
   }
   const auto before = [](const Found& a, const Found& b) {
+    if (a.leaf != b.leaf) return a.leaf < b.leaf;  // mostly, without a look at the keys
     const auto order = a.key <=> b.key;
     return order != 0 ? order < 0 : a.record.order > b.record.order;
   };

@@ -4,17 +4,6 @@
 #include "trees/pbtree/tree.hpp"
 
 namespace everleaf::tree::pbtree {
-namespace {
-
-// Blocks that go, 0: none. A block that two damaged words name would be given away twice.
-template <std::size_t kMost>
-bool distinct(std::array<Offset, kMost> blocks) {
-  std::ranges::sort(blocks);
-  const auto same = [](Offset a, Offset b) { return a != 0 && a == b; };
-  return std::ranges::adjacent_find(blocks, same) == blocks.end();
-}
-
-}  // namespace
 
 template <class Keys>
 struct PbTree<Keys>::Pair {
@@ -135,7 +124,7 @@ Outcome PbTree<Keys>::release_pair(const Pair& pair, Replacement& r) {
     r.freed[4] = Keys::record_of(right.split_key());
     sound = sound && c_.heap.release(r.record, r.freed[4]);
   }
-  return sound && distinct(r.freed) ? Outcome::done : Outcome::corrupt;
+  return sound ? Outcome::done : Outcome::corrupt;
 }
 
 // P8: the right one is found by its left sibling from here on (A7).
@@ -214,7 +203,7 @@ Outcome PbTree<Keys>::absorb(const Pair& pair, bool left_goes) {
     freed[2] = Keys::record_of(right.split_key());
     sound = sound && c_.heap.release(record, freed[2]);
   }
-  if (!sound || !distinct(freed)) return Outcome::corrupt;
+  if (!sound) return Outcome::corrupt;
   if (const Outcome outcome = forget_right(pair); outcome != Outcome::done) return outcome;
   if (!in_use(freed)) return Outcome::corrupt;
   const auto set = [&](Word& word, Word value) { record.store(c_.medium.offset_of(&word), value); };
@@ -353,7 +342,6 @@ void PbTree<Keys>::shrink_root() {
     alloc::Redo record;
     Offset freed = 0;
     if (!release_pivot(node, record, freed) || !c_.heap.release(record, offset)) return;
-    if (freed == offset) return;  // as in distinct()
     record.store(c_.root_word, child | (level - 1));
     if (c_.redo.commit(record) != Outcome::done) return;
     mark_dead(node);

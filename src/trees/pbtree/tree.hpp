@@ -105,10 +105,7 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
     return {word & ~Word{kNodeAlign - 1}, static_cast<unsigned>(word & (kNodeAlign - 1))};
   }
   [[nodiscard]] bool possible(Offset node) const {
-    // The first lines of a slab are the heap's, those of the next one, too.
-    return node >= pmem::kHeapAt && node % kNodeAlign == 0 &&
-           node % pmem::kSlabBytes - alloc::kFirstBlockAt <=
-               pmem::kSlabBytes - alloc::kFirstBlockAt - bytes_ &&
+    return node % kNodeAlign == 0 && alloc::fits_slab(node, bytes_) &&
            c_.medium.contains(node, bytes_);
   }
   [[nodiscard]] NodeOf at(Offset node) const { return {c_.medium.at(node), capacity_, keys_}; }

@@ -93,10 +93,7 @@ class WbTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] base::VersionLock& lock_of(Offset node) const { return locks_.of(node); }
   [[nodiscard]] Word* root_word() const { return c_.medium.template at<Word>(c_.root_word); }
   [[nodiscard]] bool possible(Offset node) const {
-    // The first lines of a slab are the heap's, those of the next one, too.
-    return node >= pmem::kHeapAt && node % kNodeAlign == 0 &&
-           node % pmem::kSlabBytes - alloc::kFirstBlockAt <=
-               pmem::kSlabBytes - alloc::kFirstBlockAt - leaf_.bytes &&
+    return node % kNodeAlign == 0 && alloc::fits_slab(node, leaf_.bytes) &&
            c_.medium.contains(node, leaf_.bytes);
   }
   [[nodiscard]] Node leaf(Offset node) const { return {c_.medium.at(node), leaf_}; }

@@ -76,12 +76,7 @@ bool WbTree<Keys>::lock_for_unlink(const Path& path, const Unlinking& u,
 
 template <class Keys>
 bool WbTree<Keys>::free_block(Unlinking& u, alloc::Redo& record, Offset block) {
-  // A damaged tree may name a block twice.
-  const auto freed = std::span(u.freed).first(u.freed_count);
-  if (u.freed_count == u.freed.size() || std::ranges::find(freed, block) != freed.end() ||
-      !c_.heap.release(record, block)) {
-    return false;
-  }
+  if (u.freed_count == u.freed.size() || !c_.heap.release(record, block)) return false;
   u.freed[u.freed_count++] = block;
   return true;
 }
