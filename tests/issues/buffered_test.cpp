@@ -236,6 +236,7 @@ TEST(Buffered, ACloseLeavesNothingToWriteBack) {
 }
 
 // A clock that is behind the words of the leaves: recovery erased them as if they were not durable.
+// Or one that would wrap: who waited for an epoch to be durable would have waited for ever.
 TEST(Buffered, ADamagedClockErasesNothing) {
   const Scratch scratch;
   const auto path = scratch / "pool";
@@ -248,16 +249,27 @@ TEST(Buffered, ADamagedClockErasesNothing) {
     PoolAccess::state(pool).abandon();
   }
   const auto good = read_bytes(path);
-  auto bad = good;
-  const std::uint64_t early = 5;
-  std::memcpy(&bad[pmem::kStateAt + offsetof(pmem::PoolState, clock)], &early, sizeof early);
-  write_bytes(path, bad);
-  const auto opened = Pool::open(path, by_hand());
-  ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.error().code, Code::corrupt);
+  const auto with_clock = [&](std::vector<std::byte> image, std::uint64_t clock) {
+    std::memcpy(&image[pmem::kStateAt + offsetof(pmem::PoolState, clock)], &clock, sizeof clock);
+    write_bytes(path, image);
+  };
+  constexpr std::uint64_t kWraps = std::uint64_t{1} << 62;
+  for (const std::uint64_t bad : {std::uint64_t{5}, kWraps, ~std::uint64_t{0}}) {
+    with_clock(good, bad);
+    const auto opened = Pool::open(path, by_hand());
+    ASSERT_FALSE(opened) << bad;
+    EXPECT_EQ(opened.error().code, Code::corrupt);
+  }
   write_bytes(path, good);
+  {
+    Pool pool = Pool::open(path, by_hand()).value();
+    EXPECT_TRUE(pool.index<std::uint64_t>("index").value().find(1));
+  }
+  with_clock(read_bytes(path), kWraps);  // closed
   Pool pool = Pool::open(path, by_hand()).value();
-  EXPECT_TRUE(pool.index<std::uint64_t>("index").value().find(1));
+  const auto index = pool.index<std::uint64_t>("index");
+  ASSERT_FALSE(index);
+  EXPECT_EQ(index.error().code, Code::corrupt);
 }
 
 // It waited for ever.
