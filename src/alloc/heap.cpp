@@ -128,7 +128,7 @@ Heap::Heap(pmem::PoolFile& pool)
       medium_(pool.medium()),
       partial_(kClasses.size()),
       scan_next_(kFirstSlab),
-      scan_end_(frontier_slab()),
+      scan_end_(end_slab()),
       claimed_(scan_end_),
       states_(std::make_unique<std::array<std::atomic<StatePage*>, base::kSlabPages>>()),
       magazines_(std::make_unique<std::array<std::atomic<Magazines*>, kMaxThreads>>()),

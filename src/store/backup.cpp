@@ -125,16 +125,15 @@ class State::Copy {
     copies<K>().emplace(table.get(), *to);
     const Table<K> from = state_.handle<K>(table);
     Cursor<K> cursor = from.cursor();
-    Budget budget(kMostRead * state_.medium().size());
-    std::size_t written = written_so_far();
+    // What writers put before the cursor may be any number of sizes; what they did not put is
+    // looked for only where one size was not enough.
+    Budget any(state_.medium().size());
+    Budget unwritten(kMostRead * state_.medium().size());
     for (cursor.first(); cursor.valid(); cursor.next()) {
       std::uint64_t bytes = sizeof(Word) + cursor.value().size();
       if constexpr (std::same_as<K, Bytes>) bytes += cursor.key().size();
-      if (!budget.spend(bytes)) {
-        // Writers may go before the cursor, as long as they like: again for what they wrote.
-        if (written == written_so_far()) return failed(Outcome::corrupt, true);
-        written = written_so_far();
-        budget = Budget(kMostRead * state_.medium().size());
+      if (!any.spend(bytes) && !was_written(*table, cursor.key()) && !unwritten.spend(bytes)) {
+        return failed(Outcome::corrupt, true);
       }
       const Outcome outcome = to->put(cursor.key(), cursor.value());
       if (outcome != Outcome::done) return failed(outcome, false);
@@ -143,9 +142,10 @@ class State::Copy {
                                              : Result<void>(failed(cursor.outcome(), true));
   }
 
-  std::size_t written_so_far() {
+  template <class K>
+  bool was_written(TableBase& table, K key) {
     const base::MutexGuard guard(state_.watch_mutex_);
-    return state_.written_.size();
+    return state_.written_.contains({&table, OwnedAny(typename OwnedKey<K>::type(key))});
   }
   Keys take_written() {
     const base::MutexGuard guard(state_.watch_mutex_);

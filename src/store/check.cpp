@@ -21,9 +21,10 @@ std::string cannot_go_on(Outcome outcome, Offset last) {
   return what + "none behind that of the value at offset " + std::to_string(last);
 }
 
-// Values of a sound store do not overlap.
+// Keys and values of a sound store do not overlap.
 std::string too_much(Offset last) {
-  return "its values have many times the bytes of the pool: none was read behind that at offset " +
+  return "its keys and values have many times the bytes of the pool: none was read behind that at "
+         "offset " +
          std::to_string(last);
 }
 

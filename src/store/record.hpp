@@ -41,8 +41,8 @@ struct Record {
   }
 };
 
-// In sizes of the pool, what is read of values and keys to check or to repair a store. A sound one
-// has less than one size of them; forged words may all name the longest.
+// In sizes of the pool, what is read of a table's values and keys to check, to copy or to repair
+// it. A sound one has less than one size of them; forged words may all name the longest.
 inline constexpr std::uint64_t kMostRead = 64;
 
 // Bytes that may still be read.

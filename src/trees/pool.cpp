@@ -505,10 +505,10 @@ void PoolState::reach_store(std::vector<pmem::Offset>& reachable,
 Outcome PoolState::make_room(std::uint64_t bytes) {
   if (file_->read_only()) return Outcome::read_only;
   if (medium().failed()) return Outcome::io_error;
-  if (bytes <= pmem::kMaxPoolBytes) {
-    const std::uint64_t end = pmem::load(&file_->state().frontier) + bytes;
+  const std::uint64_t frontier = pmem::load(&file_->state().frontier);
+  if (bytes <= pmem::kMaxPoolBytes && frontier <= pmem::kMaxPoolBytes) {
     constexpr std::uint64_t kSlab = pmem::kSlabBytes;  // the heap's unit
-    if (file_->make_room((end + kSlab - 1) / kSlab * kSlab)) return Outcome::done;
+    if (file_->make_room((frontier + bytes + kSlab - 1) / kSlab * kSlab)) return Outcome::done;
   }
   return medium().failed() ? Outcome::io_error : Outcome::out_of_space;
 }

@@ -1,7 +1,9 @@
 // A damaged file: an error, or answers of which no value is wrong. Never a crash, never a hang.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <span>
+#include <thread>
 
 #include "pmem/format.hpp"
 #include "store/state.hpp"
@@ -415,7 +417,7 @@ TEST_P(Damaged, CheckNoticesMemoryThatNoKeyNames) {
 }
 
 // Words that all name the bytes of one long value: to read them all, as often as there are keys,
-// took a check and a repair hours.
+// took a check, a backup and a repair hours.
 TEST_P(Damaged, ManyWordsForTheSameBytes) {
   const auto path = scratch_ / "s";
   constexpr std::uint64_t kKeys = 2000;
@@ -436,19 +438,35 @@ TEST_P(Damaged, ManyWordsForTheSameBytes) {
     auto index = state.table_to_salvage("n");
     ASSERT_NE(index, nullptr);
     auto& numbers = static_cast<store::TableOf<std::uint64_t>&>(*index);
-    pmem::Word longest = 0;
+    store::Record longest{};
     ASSERT_EQ(numbers.for_each_word([&](pmem::Word word) {
-      longest = store::Record::of(word).length == large.size() ? word : longest;
+      const auto record = store::Record::of(word);
+      if (record.length == large.size()) longest = record;
       return true;
     }),
               Outcome::done);
-    ASSERT_NE(longest, 0U);
-    for (std::uint64_t i = 1; i < kKeys; ++i) {
-      ASSERT_EQ(numbers.write(i, longest, detail::Write::update), Outcome::done);
+    ASSERT_NE(longest.at, 0U);
+    // Each begins within the one before it and ends where that ends, and fits its checksum.
+    for (std::uint64_t i = kKeys; i-- > 0;) {
+      const store::Record one{longest.at + 16 * i, longest.length - 16 * i};
+      const auto* const value = state.medium().at<char>(one.at + sizeof(pmem::Word));
+      *state.medium().at<pmem::Word>(one.at) =
+          store::checksum_of(store::hash_of(numbers.seed, i), Bytes(value, one.length));
+      ASSERT_EQ(numbers.write(i, one.word(), detail::Write::update), Outcome::done);
     }
     ASSERT_EQ(store.sync(), Outcome::done);
+    EXPECT_TRUE(table.get(kKeys - 1));
     EXPECT_TRUE(names(store.check()->problems, "many times the bytes of the pool"));
-    EXPECT_EQ(store.backup(scratch_ / "copy").error().code, Code::corrupt);
+    // What others write makes no damage sound.
+    std::atomic<bool> stop{false};
+    std::thread writer([&] {
+      for (std::uint64_t i = kKeys; !stop && i < 200'000; ++i) (void)table.put(i, "new");
+    });
+    const auto copied = store.backup(scratch_ / "copy");
+    stop = true;
+    writer.join();
+    ASSERT_FALSE(copied);
+    EXPECT_EQ(copied.error().code, Code::corrupt);
     EXPECT_FALSE(std::filesystem::exists(scratch_ / "copy"));
     state.abandon();
   }

@@ -332,7 +332,7 @@ bool LodgeTree<Keys>::flush_range(Owned from, const Node* end) {
       Node* const right = place.node->right.load(std::memory_order_relaxed);
       const bool go_on = is.next == Next::done;
       last = go_on && (right == end || right == nullptr);
-      if (last && right != end) all = false;
+      if (last && (right != end || is.outcome != Outcome::done)) all = false;
       if (go_on && !last) {
         from = first_key(*right);
         next = right;

@@ -1,8 +1,5 @@
 // Removing the last entry of a leaf: the leaf goes too, and with it inner nodes that would be left
 // without a child. One redo record commits all of it. P8 and A8 of README.md.
-#include <algorithm>
-#include <span>
-
 #include "trees/wbtree/tree.hpp"
 
 namespace everleaf::tree::wbtree {
