@@ -96,6 +96,7 @@ class Run final : Crasher {
     report_.flushes = recorder_.flushes;
     report_.fences = recorder_.fences;
     report_.sites = recorder_.sites;
+    report_.reached = recorder_.reached;
     return std::move(report_);
   }
 

@@ -82,6 +82,7 @@ struct Report : Tally {
   bool replayed = false;      // the crash to be replayed was met
   std::optional<Failure> failure;
   std::map<SiteId, SiteUse> sites;
+  std::map<std::string, std::uint64_t, std::less<>> reached;  // base::reached
   // What recovery saw, per crash point: hashes of the recovered content.
   std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>> outcomes;
 };

@@ -72,6 +72,7 @@ class Descriptor {
   bool add_word(Word* word, Word expected, Word desired);
   // The new value is written through the pointer before execute(); null as above.
   [[nodiscard]] Word* reserve_entry(Word* word, Word expected, Policy policy);
+  // A block that was written as the new value is the caller's again.
   bool remove_word(Word* word);
   // A reserved block that succeeds together with the operation; one in use that goes with it.
   // False: kMaxBlocks, it is noted already, or there is no block to allocate. Whether there is one

@@ -1,7 +1,12 @@
 // The crash cases and the gaps of src/trees/bztree/README.md: workloads that surely meet them,
 // every crash in them, and threads that stop for ever.
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -100,6 +105,8 @@ TEST(Bztree, InlineUpdates) {
   Ops ops;
   each(ops, Do::insert, 0, 3);
   for (std::uint64_t value = 0; value < 12; ++value) ops.push_back({Do::update, 1, value});
+  ops.push_back({Do::remove, 1, 0});  // G3: no older record is there again
+  ops.push_back({Do::insert, 1, 5});
   const char* const spec = "bztree:page=256:free=96:update=inline";
   EXPECT_GE(figures_of<std::uint64_t>(spec, ops).at("consolidations"), 1U);
   Config config;
@@ -235,23 +242,43 @@ TEST(Bztree, LongKeys) {
 // --- Latch-free: a thread that stops anywhere holds nobody up ------------------------------------
 
 template <class K>
-using Act = Outcome (*)(Index<K>& index);
+using Act = std::function<Outcome(Index<K>& index)>;
 
 template <class K>
 Outcome upsert(Index<K>& index, std::uint64_t key, std::uint64_t value) {
   return index.upsert(make_key<K>(key), value);
 }
 
+template <class K>
+std::uint64_t figure(const Index<K>& index, std::string_view name) {
+  const Stats stats = index.stats();
+  const auto found = std::ranges::find(stats.more, name, [](const auto& one) { return one.first; });
+  return found == stats.more.end() ? 0 : found->second;
+}
+
 enum class Threads : std::uint8_t { fresh, warm, after_an_open };
 
+std::vector<std::uint64_t> even(std::uint64_t n) {
+  std::vector<std::uint64_t> keys;
+  for (std::uint64_t i = 0; i < n; ++i) keys.push_back(2 * i);
+  return keys;
+}
+
+// What others did for the stopped one, and operations that failed by him.
+struct Rare {
+  std::uint64_t helped = 0;
+  std::uint64_t failed = 0;
+};
+
 template <class K>
-void stop_in(std::uint64_t keys, Act<K> first, Act<K> second) {
+void stop_in(const std::vector<std::uint64_t>& keys, Act<K> first, Act<K> second, Rare& rare,
+             const std::string& spec = kSpec, bool writes = true) {
   for (const Threads threads : {Threads::fresh, Threads::warm, Threads::after_an_open}) {
     bool without_lock = false;
     const auto once = [&](std::optional<std::uint64_t> at, Stops stops) {
-      SharedIndex<K> stage(kSpec);
+      SharedIndex<K> stage(spec.c_str());
       Index<K>& index = stage.index();
-      for (std::uint64_t key = 0; key < keys; ++key) (void)upsert<K>(index, 2 * key, key);
+      for (const std::uint64_t key : keys) (void)upsert<K>(index, key, key);
       if (threads == Threads::after_an_open) stage.open_again();
       // Descriptors and magazines: the heap is another thing to stop in.
       const auto warm_up = [&](std::uint64_t from) {
@@ -266,11 +293,31 @@ void stop_in(std::uint64_t keys, Act<K> first, Act<K> second) {
       const auto report = stop.ended ? stage.pool().check().value() : index.check();
       EXPECT_TRUE(report.problems.empty()) << report.problems.front();
       without_lock = without_lock || stage.has_reached("a lock is given up");
+      rare.helped += figure(index, "pmwcas_helped");
+      rare.failed += figure(index, "pmwcas_failed");
       return stop;
     };
-    EXPECT_GT(stop_everywhere(once), 50U) << static_cast<int>(threads);
-    EXPECT_TRUE(threads == Threads::warm || without_lock) << "the heap's lock was never in the way";
+    EXPECT_GT(stop_everywhere(once), writes ? 50U : 20U) << static_cast<int>(threads);
+    EXPECT_TRUE(threads == Threads::warm || without_lock || !writes) << "the heap's lock was never in the way";
   }
+}
+
+// Keys, the last one of which splits its leaf and the inner node above it; none: there are none.
+template <class K>
+std::vector<std::uint64_t> that_split_two_levels() {
+  for (std::uint64_t n = 20; n < 200; ++n) {
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<K>("index", kSpec).value();
+    std::vector<std::uint64_t> keys = even(n);
+    for (const std::uint64_t key : keys) (void)upsert<K>(index, key, key);
+    for (std::uint64_t key = 7; key < 40; key += 2) {
+      const std::uint64_t before = figure(index, "inner_splits");
+      keys.push_back(key);
+      (void)upsert<K>(index, key, key);
+      if (figure(index, "inner_splits") != before && index.stats().height > 1) return keys;
+    }
+  }
+  return {};
 }
 
 template <class K>
@@ -306,10 +353,27 @@ void stop_in_every_operation() {
     const Outcome outcome = upsert<K>(index, 4, kTop);
     return outcome == Outcome::done ? upsert<K>(index, 4, kTop + 1) : outcome;
   };
-  stop_in<K>(4, insert, others);
-  stop_in<K>(4, updates, others);
-  stop_in<K>(12, splits, others);
-  stop_in<K>(12, merges, others);
+  const Act<K> reads = [](Index<K>& index) {
+    std::vector<Entry<K>> out;
+    const Outcome outcome = index.scan(K{}, 100, out);
+    return outcome == Outcome::done ? index.find(make_key<K>(4)).outcome : outcome;
+  };
+  Rare rare;
+  stop_in<K>(even(4), insert, others, rare);
+  stop_in<K>(even(4), updates, others, rare);
+  stop_in<K>(even(4), reads, others, rare, kSpec, false);
+  stop_in<K>(even(12), splits, others, rare);
+  stop_in<K>(even(12), merges, others, rare);
+  std::vector<std::uint64_t> keys = that_split_two_levels<K>();
+  ASSERT_FALSE(keys.empty());
+  const Act<K> splits_twice = [last = keys.back()](Index<K>& index) {
+    return upsert<K>(index, last, 1);
+  };
+  keys.pop_back();
+  stop_in<K>(keys, splits_twice, others, rare);
+  stop_in<K>(even(4), insert, others, rare, std::string(kSpec) + ":reserve=entry");
+  EXPECT_GT(rare.helped, 0U);
+  EXPECT_GT(rare.failed, 0U);
 }
 
 TEST(Bztree, AStoppedThreadHoldsNobodyUp) {
@@ -591,6 +655,22 @@ std::string found_in(const std::string& program, unsigned preemptions,
 
 // G1: a split copies the parent while a consolidation beside it changes a child word in there.
 TEST(Bztree, ASplitBesideAConsolidation) {
+  // What the two insertions of the program do, in leaves of the same parent.
+  Ops ops;
+  each(ops, Do::insert, 2, 41, 2);
+  ops.insert(ops.end(), {{Do::insert, 3, 0}, {Do::insert, 21, 0}});
+  each(ops, Do::remove, 22, 29, 2);
+  const auto before = figures(ops);
+  ASSERT_EQ(before.at("height"), 1U);
+  ops.push_back({Do::insert, 5, 1});
+  const auto split = figures(ops);
+  ASSERT_EQ(split.at("splits"), before.at("splits") + 1);
+  ASSERT_EQ(split.at("consolidations"), before.at("consolidations"));
+  ops.push_back({Do::insert, 23, 2});
+  const auto both = figures(ops);
+  ASSERT_EQ(both.at("splits"), split.at("splits"));
+  ASSERT_EQ(both.at("consolidations"), split.at("consolidations") + 1);
+  ASSERT_EQ(both.at("height"), 1U);
   EXPECT_EQ(found_in("2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,3,21,!22,!24,!26,!28"
                      "/i5=1/i23=2",
                      1),
@@ -606,6 +686,13 @@ TEST(Bztree, InsertionsOfOneKey) {
           "2,4,6,8,10,12,14/i5=1/i7=1,i5=2"}) {
       EXPECT_EQ(found_in(program, 1, reserve), "") << program << reserve;
     }
+  }
+}
+
+// G3: an update by a new record while the key is deleted, or deleted and inserted again.
+TEST(Bztree, InlineUpdatesBesideDeletions) {
+  for (const char* const program : {"2,4/u4=1,u4=3/r4,i4=2", "2,4/u4=1,u2=1/r4,r2,i2=5"}) {
+    EXPECT_EQ(found_in(program, 1, ":update=inline"), "") << program;
   }
 }
 
@@ -637,6 +724,50 @@ TEST(Bztree, FrozenLeavesAfterACrash) {
   each(ops, Do::insert, 10, 12);
   EXPECT_GT(figures(ops).at("splits") + figures(ops).at("consolidations"), before);
   explore(ops);
+  Config config;
+  config.spec = kSpec;
+  config.ops = ops;
+  config.most = 40;
+  const Report report = run(config);
+  ASSERT_FALSE(report.failure) << report.failure->what;
+  // One thread: nobody but a crash can have left it.
+  EXPECT_TRUE(report.reached.contains("A5: a node is frozen already"));
+}
+
+// W1, W4 to W6, P1 to P4: what one thread pays in persistent memory.
+TEST(Bztree, FencesOfOperations) {
+  PoolOptions options;
+  options.domain = Domain::memory;
+  options.emulate = true;
+  Pool pool = Pool::anonymous(options).value();
+  const auto fences_of = [&](const auto& operation) {
+    const std::uint64_t before = pool.counters().fences;
+    EXPECT_EQ(operation(), Outcome::done);
+    return pool.counters().fences - before;
+  };
+  // Of 60 keys the fewest, and how many need no more: the others change the structure.
+  using Fewest = std::pair<std::uint64_t, bool>;
+  const auto fewest_of = [&](std::uint64_t from, const auto& operation) -> Fewest {
+    std::map<std::uint64_t, unsigned> all;
+    for (std::uint64_t i = from; i < from + 60; ++i) ++all[fences_of([&] { return operation(i); })];
+    return {all.begin()->first, all.begin()->second > 50};
+  };
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  for (std::uint64_t i = 1; i <= 2000; ++i) {
+    ASSERT_EQ(index.insert(i * 7919 % 2003 * 1000, i), Outcome::done);
+  }
+  // Each in another leaf than the one before, which has room for it.
+  const auto key = [](std::uint64_t i) { return i * 977 % 2003 * 1000 + 1; };
+  for (std::uint64_t i = 0; i < 30; ++i) ASSERT_EQ(index.insert(key(i), i), Outcome::done);
+  const Fewest two{2, true};
+  EXPECT_EQ(fewest_of(30, [&](auto i) { return index.insert(key(i), i); }), two);
+  EXPECT_EQ(fewest_of(0, [&](auto i) { return index.update(key(i), i); }), two);
+  EXPECT_EQ(fewest_of(0, [&](auto i) { return index.remove(key(i)); }), two);
+  // In the leaf of the last one: the state of that is made durable first (W6).
+  EXPECT_EQ(fences_of([&] { return index.insert(key(59), 1); }), 3U);
+  EXPECT_EQ(fences_of([&] { return index.find(key(59)).outcome; }), 0U);
+  std::vector<Entry<std::uint64_t>> found;
+  EXPECT_EQ(fences_of([&] { return index.scan(0, 100, found); }), 0U);
 }
 
 }  // namespace

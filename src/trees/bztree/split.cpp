@@ -210,6 +210,8 @@ Outcome BzTree<Keys>::freeze(Word* status, bool& frozen) {
     change.add_word(status, seen, seen | kFrozen);
     const Outcome outcome = outcome_of(change.execute(Durability::later));
     if (outcome != Outcome::done) return outcome;
+  } else {
+    base::reached("A5: a node is frozen already");
   }
   frozen = (words_->read(status) & kFrozen) != 0;
   return Outcome::done;
