@@ -331,12 +331,17 @@ std::vector<Mutant> mutate_words(std::string_view part, double seconds_each, uns
   std::map<SiteId, SiteUse> sites;
   for (const Domain domain : kWordDomains)
     sites.merge(run_new_words({.domain = domain, .collect_sites = true}).sites);
+  const auto collect = [&sites](WordsConfig config) {
+    config.collect_sites = true;
+    config.deadline = Deadline::within(1);
+    sites.merge(run_words(config).sites);
+  };
+  for (WordsProgram& program : lone_programs()) {
+    collect(all_crashes_of(std::move(program), Domain::memory));
+  }
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     for (unsigned threads = 1; threads <= 3; ++threads) {
-      WordsConfig config = word_search(make_words(seed, threads), seed, Domain::memory);
-      config.collect_sites = true;
-      config.deadline = Deadline::within(1);
-      sites.merge(run_words(config).sites);
+      collect(word_search(make_words(seed, threads), seed, Domain::memory));
     }
   }
   std::vector<Mutant> mutants;

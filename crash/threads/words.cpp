@@ -756,7 +756,10 @@ std::vector<WordsProgram> lone_programs() {
        "0/0:+1,0:+1,0:+1,0:+1,0:+1,0:+1", "0,0/0:+1+1:+1~,0:+1+1:+1", "0,0/0:+1~,1:+1~,0:+1",
        "b/0:b", "b,0/0:b+1:+1,0:b", "b/0:-,0:b", "b,0/0:b+1:5>6,0:b", "b,b/0:b+1:-,1:b",
        // Descriptors used again: blocks after blocks, fewer words, none, and blocks after none.
-       "b,b/0:b,1:b,1:b", "0,0,0/0:+1+1:+1+2:+1,2:+1,0:+1,1:+1+2:+1", "b,0/1:+1,1:+1,0:b,1:+1"});
+       "b,b/0:b,1:b,1:b", "0,0,0/0:+1+1:+1+2:+1,2:+1,0:+1,1:+1+2:+1", "b,0/1:+1,1:+1,0:b,1:+1",
+       // More words that are durable later than a lane remembers, and then one of the first.
+       "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0/0:+1~,1:+1~,2:+1~,3:+1~,4:+1~,5:+1~,6:+1~,7:+1~,"
+       "8:+1~,9:+1~,10:+1~,11:+1~,12:+1~,13:+1~,14:+1~,15:+1~,16:+1~,0:+1+1:+1"});
 }
 
 // The same words, by what is found and by values that only one of them can find; in opposite order;

@@ -431,6 +431,7 @@ Answer DescriptorPool::run_alone(Word* word, Word expected, Word desired, Lane& 
   lane.met_count = 0;
   if (lane.swapped_count == lane.swapped.size()) {  // none of an operation took them along
     Lines lines(medium_);
+    // crash: fence stays: a crash may take these words back, another thread's close must not
     if (!fence(lane, lines, Rest::goes_along)) return Answer::io_error;
   }
   while (true) {

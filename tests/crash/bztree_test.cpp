@@ -298,7 +298,8 @@ void stop_in(const std::vector<std::uint64_t>& keys, Act<K> first, Act<K> second
       return stop;
     };
     EXPECT_GT(stop_everywhere(once), writes ? 50U : 20U) << static_cast<int>(threads);
-    EXPECT_TRUE(threads == Threads::warm || without_lock || !writes) << "the heap's lock was never in the way";
+    EXPECT_TRUE(threads == Threads::warm || without_lock || !writes)
+        << "the heap's lock was never in the way";
   }
 }
 
