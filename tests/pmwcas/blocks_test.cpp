@@ -125,15 +125,15 @@ TEST(PmwcasBlocks, AreUsedAgain) {
 }
 
 TEST(PmwcasBlocks, AFullPoolSaysSo) {
-  const auto pool = words_of({0});
+  const auto pool = words_of({0, 0});
+  ASSERT_EQ(change(*pool, {{0, 0, 1}, {1, 0, 1}}), Answer::succeeded);
   pool->heap().fail_after(0);
-  // Another thread has no lane yet.
+  // Another thread has no lane yet; this one needs no more space.
   std::thread([&pool] { EXPECT_FALSE(pool->words().allocate().ok()); }).join();
-  EXPECT_TRUE(pool->words().allocate().ok() || pool->words().statistics().executed == 0);
+  EXPECT_EQ(change(*pool, {{0, 1, 2}, {1, 1, 2}}), Answer::succeeded);
   pool->heap().fail_after(~std::uint64_t{0});
   std::thread([&pool] {
-    EXPECT_TRUE(pool->words().allocate().ok());
-    EXPECT_EQ(change(*pool, {{0, 0, 1}}), Answer::succeeded);
+    EXPECT_EQ(change(*pool, {{0, 2, 3}, {1, 2, 3}}), Answer::succeeded);
   }).join();
   EXPECT_EQ(settled(*pool), "");
 }
