@@ -741,16 +741,12 @@ TEST(Bztree, FencesOfOperations) {
   options.domain = Domain::memory;
   options.emulate = true;
   Pool pool = Pool::anonymous(options).value();
-  const auto fences_of = [&](const auto& operation) {
-    const std::uint64_t before = pool.counters().fences;
-    EXPECT_EQ(operation(), Outcome::done);
-    return pool.counters().fences - before;
-  };
   // Of 60 keys the fewest, and how many need no more: the others change the structure.
   using Fewest = std::pair<std::uint64_t, bool>;
   const auto fewest_of = [&](std::uint64_t from, const auto& operation) -> Fewest {
     std::map<std::uint64_t, unsigned> all;
-    for (std::uint64_t i = from; i < from + 60; ++i) ++all[fences_of([&] { return operation(i); })];
+    for (std::uint64_t i = from; i < from + 60; ++i)
+      ++all[fences_of(pool, [&] { return operation(i); })];
     return {all.begin()->first, all.begin()->second > 50};
   };
   auto index = pool.index<std::uint64_t>("index", "bztree").value();
@@ -765,10 +761,10 @@ TEST(Bztree, FencesOfOperations) {
   EXPECT_EQ(fewest_of(0, [&](auto i) { return index.update(key(i), i); }), two);
   EXPECT_EQ(fewest_of(0, [&](auto i) { return index.remove(key(i)); }), two);
   // In the leaf of the last one: the state of that is made durable first (W6).
-  EXPECT_EQ(fences_of([&] { return index.insert(key(59), 1); }), 3U);
-  EXPECT_EQ(fences_of([&] { return index.find(key(59)).outcome; }), 0U);
+  EXPECT_EQ(fences_of(pool, [&] { return index.insert(key(59), 1); }), 3U);
+  EXPECT_EQ(fences_of(pool, [&] { return index.find(key(59)).outcome; }), 0U);
   std::vector<Entry<std::uint64_t>> found;
-  EXPECT_EQ(fences_of([&] { return index.scan(0, 100, found); }), 0U);
+  EXPECT_EQ(fences_of(pool, [&] { return index.scan(0, 100, found); }), 0U);
 }
 
 }  // namespace

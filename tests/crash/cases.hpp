@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <string>
@@ -20,6 +21,13 @@ using Ops = std::vector<Op>;
 inline void each(Ops& ops, Do what, std::uint64_t first, std::uint64_t last,
                  std::uint64_t step = 1) {
   for (std::uint64_t key = first; key < last; key += step) ops.push_back({what, key, key + 1});
+}
+
+// Fences of one operation on an index in `pool`.
+inline std::uint64_t fences_of(Pool& pool, const std::function<Outcome()>& operation) {
+  const std::uint64_t before = pool.counters().fences;
+  EXPECT_EQ(operation(), Outcome::done);
+  return pool.counters().fences - before;
 }
 
 // What the tree counts after the same operations.

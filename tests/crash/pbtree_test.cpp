@@ -71,13 +71,6 @@ TEST(Pbtree, PairsOfEqualKeys) {
   explore(ops, 2);
 }
 
-// Fences of one operation on an index of 8-byte keys, which is in `pool`.
-std::uint64_t fences_of(Pool& pool, const std::function<Outcome()>& operation) {
-  const std::uint64_t before = pool.counters().fences;
-  EXPECT_EQ(operation(), Outcome::done);
-  return pool.counters().fences - before;
-}
-
 // P1, P1b, P2, P5 to P7: what one thread pays. An edit has one fence for each record that it needs,
 // whether or not a late record names its node; a split has two, and one for the parent's entry.
 TEST(Pbtree, FencesOfEdits) {
