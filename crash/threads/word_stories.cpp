@@ -98,6 +98,10 @@ std::vector<WordsStory> word_stories() {
         {0, kEnd},
         {3, kEnd}},
        "W6: an install stands there"},
+      // The owner sleeps before he stores that it has succeeded: one reads it, one makes it
+      // durable.
+      {"0,0/0:+1+1:+1/r0,r1", {{0, kSucceeded}, {1, kEnd}}, "R1: a reader flushes"},
+      {"0,0/0:+1+1:+1/0:+1,0:+1/1:+1", {{0, kSucceeded}, {1, kCall}, {2, kEnd}, {0, kEnd}}, {}},
       // One thread: a descriptor is used again, by an operation with other blocks.
       {"b,b,1/1:-,2:+1+0:b+1:b,1:b,2:+1+1:-,1:b+0:-,0:b", {{0, kEnd}}, {}},
       // A thread ends; what it flushed is made durable by who inherits its slot.

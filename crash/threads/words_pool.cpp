@@ -10,8 +10,20 @@
 namespace everleaf::crash {
 namespace {
 
-constexpr std::size_t kWordsAt = 8;  // a line behind the home's start
 constexpr std::size_t kBlockWords = pmem::kLine / sizeof(pmem::Word);
+constexpr std::size_t kWordsAt = kBlockWords;  // a line behind the home's start
+
+// The first has a line of its own, the next two share one: words of a line become durable together,
+// and each line has its own flush. What follows lies side by side, or there would be too many
+// images.
+constexpr std::size_t place_of(std::size_t index) {
+  const std::size_t line = std::min<std::size_t>((index + 1) / 2, 2);
+  return kWordsAt + line * kBlockWords + index - (line == 0 ? 0 : 2 * line - 1);
+}
+// Of a home with so many; whole lines.
+constexpr std::size_t words_for(std::size_t count) {
+  return (place_of(count) + kBlockWords - 1) / kBlockWords * kBlockWords;
+}
 
 // Memory that blocks of this size are made of later has been used before.
 bool fill_unused(alloc::Heap& heap, pmem::Medium& medium, std::size_t bytes) {
@@ -68,8 +80,8 @@ Result<std::unique_ptr<WordsPool>> WordsPool::open(File file) {
 }
 
 bool WordsPool::make(const std::vector<Word>& values, Word blocks) {
-  const std::size_t bytes = (kWordsAt + values.size()) * sizeof(Word);
-  const Offset home = ground_.heap.reserve((bytes + pmem::kLine - 1) / pmem::kLine * pmem::kLine);
+  const std::size_t bytes = words_for(values.size()) * sizeof(Word);
+  const Offset home = ground_.heap.reserve(bytes);
   const Offset table = ground_.heap.reserve(sizeof(pmwcas::TableAt));
   if (home == 0 || table == 0) return false;
   alloc::Redo record;
@@ -84,7 +96,7 @@ bool WordsPool::make(const std::vector<Word>& values, Word blocks) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const Offset block = (blocks >> i & 1) != 0 ? new_block() : 0;
     if (block != 0 && !ground_.heap.activate(record, block)) return false;
-    medium().store(words + kWordsAt + i, block != 0 ? block : values[i]);
+    medium().store(words + place_of(i), block != 0 ? block : values[i]);
   }
   medium().flush(words, bytes);
   if (!medium().persist(medium().at(table), sizeof(pmwcas::TableAt))) return false;
@@ -102,14 +114,15 @@ Result<void> WordsPool::start() {
   table_ = pmem::load(home);
   count_ = pmem::load(home + 1);
   blocks_ = pmem::load(home + 2);
-  if (count_ > words - kWordsAt) return std::unexpected(Error{Code::corrupt, "too many words"});
+  if (count_ > words || words_for(count_) > words)
+    return std::unexpected(Error{Code::corrupt, "too many words"});
   words_ = std::make_unique<pmwcas::DescriptorPool>(medium(), ground_.heap, ground_.redo,
                                                     ground_.grace, table_);
   return words_->recover();
 }
 
 WordsPool::Word* WordsPool::word(std::size_t index) {
-  return medium().at<Word>(home_) + kWordsAt + index;
+  return medium().at<Word>(home_) + place_of(index);
 }
 
 WordsPool::Word WordsPool::value(std::size_t index) {

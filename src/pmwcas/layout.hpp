@@ -20,8 +20,8 @@ inline constexpr std::size_t kDescriptors = 4;  // of a lane
 // Of every word: 1 while an operation is under way, and then the rest is a reference.
 inline constexpr Word kControl = Word{1} << 63;
 
-// Of an operation.
-enum class Status : std::uint8_t { free = 0, undecided = 1, succeeded = 2, failed = 3 };
+// Of an operation. placed: it cannot fail any more, but nobody has made it durable yet (W4).
+enum class Status : std::uint8_t { free = 0, undecided = 1, succeeded = 2, failed = 3, placed = 4 };
 
 struct WordEntry {
   Word at;  // its offset; 0: none
@@ -115,13 +115,17 @@ struct State {
   [[nodiscard]] constexpr Status status() const {
     return static_cast<Status>(word & ((Word{1} << kStatusBits) - 1));
   }
+  // Not over: who meets it helps.
+  [[nodiscard]] constexpr bool is_open() const {
+    return status() == Status::undecided || status() == Status::placed;
+  }
   [[nodiscard]] constexpr Word sequence() const {
     return word >> kStatusBits & Reference::kSequenceMask;
   }
   [[nodiscard]] constexpr std::size_t words() const { return word >> kWordsAt & 7; }
   [[nodiscard]] constexpr std::size_t blocks() const { return word >> kBlocksAt & 15; }
   [[nodiscard]] constexpr bool possible() const {
-    return word >> (kBlocksAt + 4) == 0 && status() <= Status::failed && words() <= kMaxWords &&
+    return word >> (kBlocksAt + 4) == 0 && status() <= Status::placed && words() <= kMaxWords &&
            blocks() <= kMaxBlocks;
   }
 };

@@ -7,12 +7,16 @@
 #include "base/stopwatch.hpp"
 #include "base/thread_slot.hpp"
 #include "pmem/format.hpp"
+#include "pmem/prefetch.hpp"
 
 namespace everleaf::pmwcas {
 namespace {
 
-bool is_undecided(const State& state, Reference reference) {
+bool is_undecided(State state, Reference reference) {
   return state.status() == Status::undecided && state.sequence() == reference.sequence();
+}
+bool is_open(State state, Reference reference) {
+  return state.is_open() && state.sequence() == reference.sequence();
 }
 
 // Of a lane, which one thread at a time works by.
@@ -57,6 +61,9 @@ struct Descriptor::Lane {
     Word sequence = 0;
     std::size_t word_count = 0;
     std::array<Word*, kMaxWords> words;
+    // As in the descriptor, whose lines are being flushed when W6 wants them.
+    std::array<Word, kMaxWords> expected;
+    std::array<Word, kMaxWords> desired;
     std::size_t block_count = 0;
     std::array<Block, kMaxBlocks> blocks;
 
@@ -102,6 +109,8 @@ struct DescriptorPool::Operation {
             static_cast<unsigned>(index), reference.sequence()};
   }
   [[nodiscard]] bool is_undecided() const { return look(&descriptor->state) == undecided.word; }
+  [[nodiscard]] Word state(Status status) const { return undecided.decided(status).word; }
+  void add_words(Lines& lines, pmem::Site site = pmem::Site::current()) const;
 };
 
 // What a fence makes durable: each line once, and just before it. A line whose flush is under way
@@ -139,6 +148,12 @@ class DescriptorPool::Lines {
   std::array<const std::byte*, kMost> at_;
   alignas(pmem::Site) std::array<std::byte, kMost * sizeof(pmem::Site)> sites_;
 };
+
+void DescriptorPool::Operation::add_words(Lines& lines, pmem::Site site) const {
+  for (const Target& target : std::span(targets).first(count)) {
+    lines.add(target.word, sizeof(Word), site);
+  }
+}
 
 // --- A descriptor in the making ------------------------------------------------------------------
 
@@ -328,13 +343,12 @@ Descriptor DescriptorPool::allocate(Descriptor::Callback callback) {
 
 // --- Reading -------------------------------------------------------------------------------------
 
-// What the reference stands for, if its descriptor has not moved on.
-Word DescriptorPool::value_of(const DescriptorAt& descriptor, Reference reference) const {
-  const State state{look(&descriptor.state)};
+// What the reference stands for in this state of its descriptor, if that has not moved on.
+Word DescriptorPool::value_of(const DescriptorAt& descriptor, State state, Reference reference) {
   const WordEntry& entry = descriptor.words[reference.index()];
   const bool desired = reference.kind() == Kind::descriptor &&
-                       state.status() == Status::succeeded &&
-                       state.sequence() == reference.sequence();
+                       state.sequence() == reference.sequence() &&
+                       (state.status() == Status::succeeded || state.status() == Status::placed);
   return look(desired ? &entry.desired : &entry.expected) & ~kControl;
 }
 
@@ -352,7 +366,9 @@ Word DescriptorPool::resolve(const Word* word, Word seen) const {
       }
     } else if (const DescriptorAt* const descriptor = descriptor_of(reference)) {
       base::reached("reading: a reference");
-      value = value_of(*descriptor, reference);
+      const State state{look(&descriptor->state)};
+      if (state.status() == Status::placed) make_durable(reference);
+      value = value_of(*descriptor, state, reference);
       // A free one has kept its sequence, but no decision: the word is rid of it.
       const State after{look(&descriptor->state)};
       if (after.status() != Status::free) sequence = after.sequence();
@@ -363,6 +379,18 @@ Word DescriptorPool::resolve(const Word* word, Word seen) const {
     seen = now;
   }
   return seen;
+}
+
+// R1: of a placed operation, before what it desires is answered. Who decides it does the same, so
+// if it is over, somebody has.
+void DescriptorPool::make_durable(Reference reference) const {
+  Operation operation;
+  if (!copy_out(reference, operation)) return;
+  base::reached("R1: a reader flushes");
+  Lines lines(medium_);
+  operation.add_words(lines);
+  lines.flush();
+  (void)medium_.fence();  // of the memory, which does not fail
 }
 
 // --- W1 to W5 ------------------------------------------------------------------------------------
@@ -398,6 +426,8 @@ void DescriptorPool::write_out(Descriptor& mine, std::size_t which, Lines& lines
   for (std::size_t i = 0; i < mine.count_; ++i) {
     WordEntry& entry = descriptor.words[i];
     own.words[i] = mine.words_[i].word;
+    own.expected[i] = mine.words_[i].expected;
+    own.desired[i] = mine.words_[i].desired;
     medium_.store(&entry.at, medium_.offset_of(own.words[i]), 0);
     medium_.store(&entry.expected, mine.words_[i].expected, 0);
     medium_.store(&entry.desired, mine.words_[i].desired, 0);
@@ -420,7 +450,7 @@ void DescriptorPool::note_met(const Operation& operation, Lane& lane, Lines& lin
     const Reference reference(look(operation.targets[i].word));
     if ((reference.word() & kControl) == 0 || reference.kind() != Kind::descriptor) continue;
     const DescriptorAt* const other = descriptor_of(reference);
-    if (other == nullptr || State{look(&other->state)}.status() == Status::undecided) continue;
+    if (other == nullptr || State{look(&other->state)}.is_open()) continue;
     lines.add(&other->state, sizeof(Word));
     lane.met[lane.met_count++] = reference.word();
   }
@@ -519,6 +549,11 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
   own.succeeded = State{look(&operation.descriptor->state)}.status() == Status::succeeded;
   own.phase = Lane::Phase::decided;
   count(lane.executed[operation.count]);
+  if (const auto next = idle(); medium_.fences_wait() && next != lane.own.end()) {
+    // W1 of the next operation finds it in the cache again, out of which a flush took it.
+    pmem::prefetch_lines(&lane.media->descriptors[next - lane.own.begin()],
+                         bytes_in_use(own.word_count, 0));
+  }
   if (own.succeeded) {
     for (const auto& block : own.all_blocks()) {
       if (!block.allocated) change_bits(block, false);
@@ -543,8 +578,7 @@ DescriptorPool::Step DescriptorPool::install_all(const Operation& operation, Lan
   for (std::size_t i = 0; i < operation.count; ++i) {
     Word* const word = operation.targets[i].word;
     const Word wanted = operation.at(i).word();
-    while (true) {
-      if (!operation.is_undecided()) return Step::decided;
+    while (operation.is_undecided()) {
       base::reached("W3: undecided");
       const Word now = look(word);
       if (now == wanted) break;
@@ -554,7 +588,7 @@ DescriptorPool::Step DescriptorPool::install_all(const Operation& operation, Lan
       }
       if ((now & kControl) == 0) {
         base::reached("W5: failed");
-        decide(operation, Status::failed);
+        (void)decide(operation, Status::undecided, Status::failed);
         return Step::decided;
       }
       const Reference other(now);
@@ -566,22 +600,32 @@ DescriptorPool::Step DescriptorPool::install_all(const Operation& operation, Lan
       if (step != Step::decided) return step;
     }
   }
-  // F2: all references are durable before the operation counts as done.
-  if (!(owner && operation.later)) {
-    Lines lines(medium_);
-    for (std::size_t i = 0; i < operation.count; ++i) {
-      lines.add(operation.targets[i].word, sizeof(Word));  // W4
-    }
-    if (!fence(lane, lines, Rest::goes_along)) return Step::io_error;
+  if (owner && operation.later) {
+    base::reached("W5: succeeded");
+    (void)decide(operation, Status::undecided, Status::succeeded);
+    return Step::decided;
   }
+  const bool places = owner && medium_.domain() == Domain::memory;
+  if (places) (void)decide(operation, Status::undecided, Status::placed);  // W4
+  if (!is_open(State{look(&operation.descriptor->state)}, operation.reference)) {
+    return Step::decided;
+  }
+  Lines lines(medium_);
+  operation.add_words(lines);
+  // F2: all references are durable before the operation counts as done.
+  if (!fence(lane, lines, Rest::goes_along)) return Step::io_error;
   base::reached("W5: succeeded");
-  decide(operation, Status::succeeded);
+  if (places) {
+    // Nobody makes anything else of it, and no locked instruction waits here for F2.
+    medium_.store(&operation.descriptor->state, operation.state(Status::succeeded), 0);
+  } else if (!decide(operation, Status::undecided, Status::succeeded)) {
+    (void)decide(operation, Status::placed, Status::succeeded);
+  }
   return Step::decided;
 }
 
-void DescriptorPool::decide(const Operation& operation, Status status) {
-  (void)swap(&operation.descriptor->state, operation.undecided.word,
-             operation.undecided.decided(status).word);
+bool DescriptorPool::decide(const Operation& operation, Status from, Status to) {
+  return swap(&operation.descriptor->state, operation.state(from), operation.state(to));
 }
 
 // Where the word has its expected value: the conditional install. False: a write-back failed.
@@ -654,25 +698,25 @@ void DescriptorPool::finish_install(Word* word, Word seen) {
   (void)swap(word, seen, undecided ? target.word() : old);
 }
 
-// A decided operation's reference gives way to its value; blocked: it is undecided.
+// A decided operation's reference gives way to its value; blocked: it is open.
 DescriptorPool::Step DescriptorPool::replace_decided(Word* word, Reference seen, const Lane& lane,
                                                      Blocker& blocker) {
   const DescriptorAt* const descriptor = descriptor_of(seen);
   // Before the state: then the field is the operation's own, if that is undecided and counts it.
   const Offset its = descriptor == nullptr ? 0 : look(&descriptor->words[seen.index()].at);
   const State state{descriptor == nullptr ? 0 : look(&descriptor->state)};
-  const bool undecided = is_undecided(state, seen);
+  const bool open = is_open(state, seen);
   const bool own = its == medium_.offset_of(word) && seen.index() < state.words();
-  if (descriptor == nullptr || (undecided && !own)) {
+  if (descriptor == nullptr || (open && !own)) {
     // Damaged. Who is in the way of himself would help himself for ever.
     (void)swap(word, seen.word(), 0);
     return Step::decided;
   }
-  if (undecided) {
+  if (open) {
     blocker = {seen, word};
     return Step::blocked;
   }
-  const Word value = value_of(*descriptor, seen);
+  const Word value = value_of(*descriptor, state, seen);
   const auto met = std::span(lane.met).first(lane.met_count);
   const bool durable = std::ranges::find(met, seen.word()) != met.end();
   base::reached(durable ? "helping: decided, made durable by F1" : "helping: decided");
@@ -688,8 +732,9 @@ bool DescriptorPool::copy_out(Reference reference, Operation& operation) const {
   operation.descriptor = descriptor;
   operation.reference = Reference(Kind::descriptor, reference.slot(), reference.descriptor(), 0,
                                   reference.sequence());
-  operation.undecided = State{look(&descriptor->state)};
-  if (!is_undecided(operation.undecided, reference)) return false;
+  const State state{look(&descriptor->state)};
+  if (!is_open(state, reference)) return false;
+  operation.undecided = state.decided(Status::undecided);
   operation.count = 0;
   const std::size_t words = std::min(operation.undecided.words(), kMaxWords);
   Offset before = 0;
@@ -702,7 +747,8 @@ bool DescriptorPool::copy_out(Reference reference, Operation& operation) const {
     before = at;
     operation.targets[operation.count++] = {medium_.at<Word>(at), look(&entry.expected)};
   }
-  return operation.is_undecided();  // then so it was, and the fields are its own
+  // Then so it was, and the fields are its own.
+  return is_open(State{look(&descriptor->state)}, reference);
 }
 
 // False: a write-back failed. Otherwise the blocker is decided, or one that was in its way is.
@@ -717,7 +763,7 @@ bool DescriptorPool::help(Blocker blocker, Lane& lane) {
     // Who was met at a word has placed those before it. Otherwise it was decided meanwhile, or
     // damaged words block each other in a circle.
     if (blocker.word <= met) {
-      decide(operation, Status::failed);
+      (void)decide(operation, Status::undecided, Status::failed);
       return true;
     }
     base::reached("helping: a blocker is blocked");
@@ -748,7 +794,11 @@ void DescriptorPool::note_pending(const Lane& lane, Lines& lines, Rest rest) con
     const Lane::Own& own = lane.own[which];
     if (own.phase == Phase::idle || own.phase == Phase::running) continue;
     const DescriptorAt& descriptor = lane.media->descriptors[which];
-    if (own.phase == Phase::decided) lines.add(&descriptor.state, sizeof(Word));
+    if (own.phase == Phase::decided) {
+      lines.add(&descriptor.state, sizeof(Word));
+      // advance() is about to change them, and F2 took them out of the cache.
+      for (const Word* const word : own.all_words()) pmem::prefetch(word);
+    }
     if (own.phase == Phase::cleaned && (!own.later || rest == Rest::goes_along)) {
       for (const Word* const word : own.all_words()) lines.add(word, sizeof(Word));
     }
@@ -790,7 +840,6 @@ void DescriptorPool::advance(Lane& lane, Rest rest) {
 // The state is durable, or need not be: references become values.
 void DescriptorPool::clean(Lane& lane, std::size_t which) {
   Lane::Own& own = lane.own[which];
-  DescriptorAt& descriptor = lane.media->descriptors[which];
   for (unsigned i = 0; i < own.word_count; ++i) {
     const Reference mine(Kind::descriptor, lane.slot, static_cast<unsigned>(which), i,
                          own.sequence);
@@ -798,7 +847,8 @@ void DescriptorPool::clean(Lane& lane, std::size_t which) {
     while (true) {
       const Reference now(look(word));
       if (now.word() == mine.word() || now.word() == mine.as(Kind::marker).word()) {
-        (void)swap(word, now.word(), value_of(descriptor, now));
+        const bool changes = own.succeeded && now.word() == mine.word();
+        (void)swap(word, now.word(), changes ? own.desired[i] : own.expected[i]);
         continue;
       }
       if ((now.word() & kControl) == 0 || now.kind() != Kind::install) break;
@@ -1035,7 +1085,7 @@ bool DescriptorPool::Recovery::installed(const Found& one) const {
 // A2, A3.
 void DescriptorPool::Recovery::decide() {
   for (const Found& one : found_) {
-    if (state(one).status() != Status::undecided) continue;
+    if (!state(one).is_open()) continue;
     const bool committed = installed(one);
     base::reached(committed ? "A3: all words are installed" : "A2: not all are");
     const Status decision = committed ? Status::succeeded : Status::failed;

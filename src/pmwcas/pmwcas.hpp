@@ -5,9 +5,11 @@
 // Thread safety: all methods of DescriptorPool from any thread but where they say otherwise; a
 // Descriptor belongs to the thread that allocated it. Never blocks, but see the README's limits.
 // Cost: execute() two fences, three if it allocates blocks; one fence with Durability::later, none
-// for a single word where nothing is under way; read() one load there.
+// for a single word where nothing is under way; read() one load there, and one fence where it
+// meets a placed operation (R1).
 // Invariants
-//   I1. A value in a word counts as durable; a reference stands for a value that does.
+//   I1. A value in a word counts as durable; a reference stands for a value that does, or, while
+//       its operation is placed, will when who reads it has flushed the words (R1).
 //   I2. A reference never comes back once it has left a word: sequences, and install records.
 //   I3. What a reference names stays as it is while the reference is in a word.
 //   I4. A descriptor is used again when no word durably refers to it, and only then has blocks if
@@ -172,7 +174,7 @@ class DescriptorPool {
   struct Operation;  // the words of a descriptor, copied out
   class Recovery;
   enum class Step : std::uint8_t { decided, blocked, io_error };
-  struct Blocker {  // an undecided operation, and the word where its reference was met
+  struct Blocker {  // an open operation, and the word where its reference was met
     Reference reference{0};
     const Word* word = nullptr;
   };
@@ -181,7 +183,9 @@ class DescriptorPool {
   [[nodiscard]] LaneAt* lane_at(unsigned slot) const;
   [[nodiscard]] DescriptorAt* descriptor_of(Reference reference) const;
   [[nodiscard]] static bool swap(Word* word, Word from, Word to);
-  [[nodiscard]] Word value_of(const DescriptorAt& descriptor, Reference reference) const;
+  [[nodiscard]] static Word value_of(const DescriptorAt& descriptor, State state,
+                                     Reference reference);
+  void make_durable(Reference reference) const;
   Lane* lane();
   Lane* new_lane(unsigned slot);
 
@@ -198,7 +202,7 @@ class DescriptorPool {
                                      Blocker& blocker);
   [[nodiscard]] bool help(Blocker blocker, Lane& lane);
   [[nodiscard]] bool copy_out(Reference reference, Operation& operation) const;
-  void decide(const Operation& operation, Status status);
+  static bool decide(const Operation& operation, Status from, Status to);
 
   // The words of an operation that need not be durable soon: a second fence of the next one
   // takes them along, most of which are its own.

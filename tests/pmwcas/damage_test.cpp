@@ -253,9 +253,9 @@ class Forged {
   [[nodiscard]] Word reference(unsigned which, unsigned index) const {
     return Reference(Reference::Kind::descriptor, slot_, which, index, next(which)).word();
   }
-  // Of two words.
-  void begin(unsigned which, std::array<WordEntry, 2> entries) {
-    const Word state = undecided(which);
+  // Of two words; undecided or placed.
+  void begin(unsigned which, std::array<WordEntry, 2> entries, Status status) {
+    const Word state = State{undecided(which)}.decided(status).word;
     std::memcpy(pool_->medium().at(state_of(which) + offsetof(DescriptorAt, words)), entries.data(),
                 sizeof entries);
     made_.memory.word(state_of(which)) = state;
@@ -281,24 +281,28 @@ class Forged {
 
 // Each stands where the other one wants to go: who helps went round for ever.
 TEST(PmwcasDamage, OperationsThatBlockEachOther) {
-  Forged forged;
-  const std::array<WordEntry, 2> both{{{forged.word(0), 5, 6}, {forged.word(1), 5, 6}}};
-  forged.put(forged.word(0), forged.reference(2, 0));
-  forged.put(forged.word(1), forged.reference(1, 1));
-  forged.begin(1, both);
-  forged.begin(2, both);
-  forged.meet();
+  for (const Status status : {Status::undecided, Status::placed}) {
+    Forged forged;
+    const std::array<WordEntry, 2> both{{{forged.word(0), 5, 6}, {forged.word(1), 5, 6}}};
+    forged.put(forged.word(0), forged.reference(2, 0));
+    forged.put(forged.word(1), forged.reference(1, 1));
+    forged.begin(1, both, status);
+    forged.begin(2, both, status);
+    forged.meet();
+  }
 }
 
 // What it installs there makes it undecided again, for ever.
 TEST(PmwcasDamage, AnOperationOnItsOwnState) {
-  Forged forged;
-  const WordEntry honest{forged.word(0), 5, 6};
-  const WordEntry own{forged.state_of(1), forged.undecided(1), 8};
-  const bool first = own.at < honest.at;
-  forged.put(forged.word(0), forged.reference(1, first ? 1 : 0));
-  forged.begin(1, first ? std::array{own, honest} : std::array{honest, own});
-  forged.meet();
+  for (const Status status : {Status::undecided, Status::placed}) {
+    Forged forged;
+    const WordEntry honest{forged.word(0), 5, 6};
+    const WordEntry own{forged.state_of(1), forged.undecided(1), 8};
+    const bool first = own.at < honest.at;
+    forged.put(forged.word(0), forged.reference(1, first ? 1 : 0));
+    forged.begin(1, first ? std::array{own, honest} : std::array{honest, own}, status);
+    forged.meet();
+  }
 }
 
 }  // namespace
