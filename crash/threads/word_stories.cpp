@@ -12,6 +12,7 @@ constexpr const char* kMarker = "W3: a marker goes on";
 constexpr const char* kAbout = "W3: a helper is about to install";
 constexpr const char* kInstall = "W3: a helper's install";
 constexpr const char* kFailed = "W5: failed";
+constexpr const char* kPlaced = "W4: placed";
 constexpr const char* kSucceeded = "W5: succeeded";
 constexpr const char* kTaken = "W3: a marker is taken away";
 constexpr const char* kUndecided = "W3: undecided";
@@ -98,10 +99,12 @@ std::vector<WordsStory> word_stories() {
         {0, kEnd},
         {3, kEnd}},
        "W6: an install stands there"},
-      // The owner sleeps before he stores that it has succeeded: one reads it, one makes it
-      // durable.
-      {"0,0/0:+1+1:+1/r0,r1", {{0, kSucceeded}, {1, kEnd}}, "R1: a reader flushes"},
-      {"0,0/0:+1+1:+1/0:+1,0:+1/1:+1", {{0, kSucceeded}, {1, kCall}, {2, kEnd}, {0, kEnd}}, {}},
+      // The owner sleeps before F2: one reads what he has placed.
+      {"0,0/0:+1+1:+1/r0,r1", {{0, kPlaced}, {1, kEnd}}, "R1: a reader flushes"},
+      // He sleeps there, and again before he stores that it has succeeded, as others know by then.
+      {"0,0/0:+1+1:+1/0:+1,0:+1/1:+1",
+       {{0, kPlaced}, {1, kCall}, {0, kSucceeded}, {2, kEnd}, {1, kEnd}, {0, kEnd}},
+       "helping: decided"},
       // One thread: a descriptor is used again, by an operation with other blocks.
       {"b,b,1/1:-,2:+1+0:b+1:b,1:b,2:+1+1:-,1:b+0:-,0:b", {{0, kEnd}}, {}},
       // A thread ends; what it flushed is made durable by who inherits its slot.

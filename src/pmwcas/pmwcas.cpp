@@ -606,7 +606,10 @@ DescriptorPool::Step DescriptorPool::install_all(const Operation& operation, Lan
     return Step::decided;
   }
   const bool places = owner && medium_.domain() == Domain::memory;
-  if (places) (void)decide(operation, Status::undecided, Status::placed);  // W4
+  if (places) {
+    (void)decide(operation, Status::undecided, Status::placed);  // W4
+    base::reached("W4: placed");
+  }
   if (!is_open(State{look(&operation.descriptor->state)}, operation.reference)) {
     return Step::decided;
   }

@@ -295,6 +295,8 @@ void stop_in(const std::vector<std::uint64_t>& keys, Act<K> first, Act<K> second
       without_lock = without_lock || stage.has_reached("a lock is given up");
       rare.helped += figure(index, "pmwcas_helped");
       rare.failed += figure(index, "pmwcas_failed");
+      EXPECT_EQ(figure(index, "pmwcas_failed_per_million") != 0,
+                figure(index, "pmwcas_failed") != 0);
       return stop;
     };
     EXPECT_GT(stop_everywhere(once), writes ? 50U : 20U) << static_cast<int>(threads);

@@ -185,8 +185,8 @@ TEST(Words, AllSchedules) {
                 static_cast<unsigned long long>(report.executions));
     EXPECT_GT(report.schedules, 10'000U);
     EXPECT_EQ(report.nested_points != 0, i < 2);
-    for (const char* const path :
-         {"W3: a helper's install", "W3: an install is taken away", "W3: a marker is taken away"}) {
+    for (const char* const path : {"W3: a helper's install", "W3: an install is taken away",
+                                   "W3: a marker is taken away", "R1: a reader flushes"}) {
       EXPECT_TRUE(report.reached.contains(path)) << path;
     }
   }

@@ -1,4 +1,5 @@
 // Structure checks, statistics and the list of blocks: one walk that trusts no word.
+#include <algorithm>
 #include <string>
 #include <unordered_set>
 
@@ -162,6 +163,8 @@ Stats BzTree<Keys>::stats() const {
                   {"pmwcas_3_words", words.of_words[3]},
                   {"pmwcas_more_words", words.of_words[4] + words.of_words[5] + words.of_words[6]},
                   {"pmwcas_failed", words.failed},
+                  {"pmwcas_failed_per_million",
+                   words.failed * 1'000'000 / std::max<std::uint64_t>(words.executed, 1)},
                   {"pmwcas_helped", words.helped}};
   return std::move(s.stats);
 }
