@@ -12,6 +12,7 @@ constexpr const char* kMarker = "W3: a marker goes on";
 constexpr const char* kAbout = "W3: a helper is about to install";
 constexpr const char* kInstall = "W3: a helper's install";
 constexpr const char* kFailed = "W5: failed";
+constexpr const char* kAll = "W4: all are there";
 constexpr const char* kPlaced = "W4: placed";
 constexpr const char* kSucceeded = "W5: succeeded";
 constexpr const char* kTaken = "W3: a marker is taken away";
@@ -79,6 +80,16 @@ std::vector<WordsStory> word_stories() {
         {3, kEnd}},
        "W3: an install is taken away"},
       // A slow decider calls failed what has all its words by then.
+      {"0,0/0:0>1+1:0>1/0:+1/1:0>5,1:5>0",
+       {{2, kCall},
+        {0, kFirst},
+        {1, kFailed},
+        {2, kEnd},
+        {0, kAll},
+        {1, "helping: decided"},
+        {0, kEnd}},
+       kFailed},
+      // What he has placed nobody calls so any more.
       {"0,0/0:0>1+1:0>1/0:+1/1:0>5,1:5>0",
        {{2, kCall},
         {0, kFirst},

@@ -20,7 +20,7 @@ inline constexpr std::size_t kDescriptors = 4;  // of a lane
 // Of every word: 1 while an operation is under way, and then the rest is a reference.
 inline constexpr Word kControl = Word{1} << 63;
 
-// Of an operation. placed: it cannot fail any more, but nobody has made it durable yet (W4).
+// Of an operation. placed: it cannot fail any more; whether it is durable is not known (W4).
 enum class Status : std::uint8_t { free = 0, undecided = 1, succeeded = 2, failed = 3, placed = 4 };
 
 struct WordEntry {

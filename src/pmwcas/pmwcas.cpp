@@ -26,7 +26,8 @@ void count(std::atomic<std::uint64_t>& figure) {
 
 // A load of a word, a state, or what a reference names. Whoever acts on it may: a value is durable
 // (I1), a descriptor and a record are before a reference to them is there (W1, W3), a success is by
-// its words (F2), and any state is made so before a word changes because of it.
+// its words (F2; who sees it placed: R1), and any state is made so before a word changes because of
+// it. The checker takes this on trust: it judges by the answers.
 Word look(const Word* word) {
   const base::Durable durable;
   return pmem::load(word);
@@ -390,14 +391,15 @@ void DescriptorPool::make_durable(Reference reference) const {
   Lines lines(medium_);
   operation.add_words(lines);
   lines.flush();
-  (void)medium_.fence();  // of the memory, which does not fail
+  (void)medium_.fence();  // of memory, which does not fail, or on a damaged disk
 }
 
 // --- W1 to W5 ------------------------------------------------------------------------------------
 
 bool DescriptorPool::swap(Word* word, Word from, Word to) {
-  // seq_cst: who installs looks at the state next, and who has decided looks at the word next; they
-  // must not miss each other. On x86 any compare-and-swap does that.
+  // seq_cst: who installs looks at the state next, and who has made it something else than
+  // undecided looks at the word next; they must not miss each other. On x86 any compare-and-swap
+  // does that.
   const base::Unseen unseen;
   return std::atomic_ref<Word>(*word).compare_exchange_strong(from, to, std::memory_order_seq_cst);
 }
@@ -572,7 +574,7 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
   return ok ? Answer::failed : Answer::io_error;
 }
 
-// W3 and W4, by the owner or a helper.
+// W3 to W5, by the owner or a helper.
 DescriptorPool::Step DescriptorPool::install_all(const Operation& operation, Lane& lane, bool owner,
                                                  Blocker& blocker) {
   for (std::size_t i = 0; i < operation.count; ++i) {
@@ -605,14 +607,13 @@ DescriptorPool::Step DescriptorPool::install_all(const Operation& operation, Lan
     (void)decide(operation, Status::undecided, Status::succeeded);
     return Step::decided;
   }
-  const bool places = owner && medium_.domain() == Domain::memory;
-  if (places) {
-    (void)decide(operation, Status::undecided, Status::placed);  // W4
-    base::reached("W4: placed");
-  }
   if (!is_open(State{look(&operation.descriptor->state)}, operation.reference)) {
     return Step::decided;
   }
+  base::reached("W4: all are there");
+  const bool places = owner && medium_.domain() == Domain::memory;
+  if (places && !decide(operation, Status::undecided, Status::placed)) return Step::decided;  // W4
+  if (places) base::reached("W4: placed");
   Lines lines(medium_);
   operation.add_words(lines);
   // F2: all references are durable before the operation counts as done.
@@ -1061,8 +1062,10 @@ everleaf::Result<void> DescriptorPool::Recovery::find_in(unsigned slot, Offset l
     lane->own[which].sequence = state.sequence();
     if (!state.possible()) return damaged(medium_.offset_of(&descriptor));
     const Found one{lane, which};
-    // No word refers to it, and its state will not free the blocks of the next one (A1).
-    bool over = state.status() == Status::free || state.blocks() == 0;
+    // No word refers to it, and its state will not free the blocks of the next one (A1). Nothing is
+    // left placed, though it would do no harm: earlier releases know no such state.
+    bool over =
+        state.status() == Status::free || (state.blocks() == 0 && state.status() != Status::placed);
     for (unsigned i = 0; i < state.words(); ++i) {
       const Offset at = pmem::load(&descriptor.words[i].at);
       if (at == 0) continue;  // W1 was torn
