@@ -36,6 +36,36 @@ std::vector<WordsStory> stories_of_late_looks() {
   };
 }
 
+std::vector<WordsStory> stories_of_slots() {
+  return {
+      // One thread: a descriptor is used again, by an operation with other blocks.
+      {"b,b,1/1:-,2:+1+0:b+1:b,1:b,2:+1+1:-,1:b+0:-,0:b", {{0, kEnd}}, {}},
+      // A thread ends; what it flushed is made durable by who inherits its slot.
+      {"b,0/0:-/1:+1,1:+1,1:+1", {{0, kEnd}, {1, kEnd}}, {}},
+  };
+}
+
+std::vector<WordsStory> stories_of_placed() {
+  return {
+      // A slow decider calls failed what has been placed by then, and nobody listens.
+      {"0,0/0:0>1+1:0>1/0:+1/1:0>5,1:5>0",
+       {{2, kCall},
+        {0, kFirst},
+        {1, kFailed},
+        {2, kEnd},
+        {0, kSucceeded},
+        {1, "helping: decided"},
+        {0, kEnd}},
+       kFailed},
+      // The owner sleeps before F2: one reads what he has placed.
+      {"0,0/0:+1+1:+1/r0,r1", {{0, kPlaced}, {1, kEnd}}, "R1: a reader flushes"},
+      // He sleeps there, and again before he stores that it has succeeded, as others know by then.
+      {"0,0/0:+1+1:+1/0:+1,0:+1/1:+1",
+       {{0, kPlaced}, {1, kCall}, {0, kSucceeded}, {2, kEnd}, {1, kEnd}, {0, kEnd}},
+       "helping: decided"},
+  };
+}
+
 }  // namespace
 
 std::vector<WordsStory> word_stories() {
@@ -89,16 +119,6 @@ std::vector<WordsStory> word_stories() {
         {1, "helping: decided"},
         {0, kEnd}},
        kFailed},
-      // What he has placed nobody calls so any more.
-      {"0,0/0:0>1+1:0>1/0:+1/1:0>5,1:5>0",
-       {{2, kCall},
-        {0, kFirst},
-        {1, kFailed},
-        {2, kEnd},
-        {0, kSucceeded},
-        {1, "helping: decided"},
-        {0, kEnd}},
-       kFailed},
       // The same, and a helper who saw it undecided sleeps before he makes an install a reference.
       {"0,0,0/0:0>1+1:0>1,2:+1,2:+1,2:+1/0:+1/1:0>5,1:5>0/0:+1",
        {{2, kCall},
@@ -110,18 +130,10 @@ std::vector<WordsStory> word_stories() {
         {0, kEnd},
         {3, kEnd}},
        "W6: an install stands there"},
-      // The owner sleeps before F2: one reads what he has placed.
-      {"0,0/0:+1+1:+1/r0,r1", {{0, kPlaced}, {1, kEnd}}, "R1: a reader flushes"},
-      // He sleeps there, and again before he stores that it has succeeded, as others know by then.
-      {"0,0/0:+1+1:+1/0:+1,0:+1/1:+1",
-       {{0, kPlaced}, {1, kCall}, {0, kSucceeded}, {2, kEnd}, {1, kEnd}, {0, kEnd}},
-       "helping: decided"},
-      // One thread: a descriptor is used again, by an operation with other blocks.
-      {"b,b,1/1:-,2:+1+0:b+1:b,1:b,2:+1+1:-,1:b+0:-,0:b", {{0, kEnd}}, {}},
-      // A thread ends; what it flushed is made durable by who inherits its slot.
-      {"b,0/0:-/1:+1,1:+1,1:+1", {{0, kEnd}, {1, kEnd}}, {}},
   };
   std::ranges::move(stories_of_late_looks(), std::back_inserter(all));
+  std::ranges::move(stories_of_placed(), std::back_inserter(all));
+  std::ranges::move(stories_of_slots(), std::back_inserter(all));
   return all;
 }
 

@@ -498,6 +498,13 @@ Answer DescriptorPool::run_alone(Word* word, Word expected, Word desired, Lane& 
   }
 }
 
+// W1 of the next operation finds its descriptor in the cache again, out of which a flush took it.
+void DescriptorPool::fetch_next(const Lane& lane, std::size_t bytes) {
+  const auto next = std::ranges::find(lane.own, Lane::Phase::idle, &Lane::Own::phase);
+  if (next == lane.own.end()) return;
+  pmem::prefetch_lines(&lane.media->descriptors[next - lane.own.begin()], bytes);
+}
+
 Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
   Lane& lane = *mine.lane_;
   const alloc::Grace::Pin pin(grace_);  // for what advance() retires
@@ -551,11 +558,6 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
   own.succeeded = State{look(&operation.descriptor->state)}.status() == Status::succeeded;
   own.phase = Lane::Phase::decided;
   count(lane.executed[operation.count]);
-  if (const auto next = idle(); medium_.fences_wait() && next != lane.own.end()) {
-    // W1 of the next operation finds it in the cache again, out of which a flush took it.
-    pmem::prefetch_lines(&lane.media->descriptors[next - lane.own.begin()],
-                         bytes_in_use(own.word_count, 0));
-  }
   if (own.succeeded) {
     for (const auto& block : own.all_blocks()) {
       if (!block.allocated) change_bits(block, false);
@@ -622,6 +624,7 @@ DescriptorPool::Step DescriptorPool::install_all(const Operation& operation, Lan
   if (places) {
     // Nobody makes anything else of it, and no locked instruction waits here for F2.
     medium_.store(&operation.descriptor->state, operation.state(Status::succeeded), 0);
+    fetch_next(lane, bytes_in_use(operation.count, 0));
   } else if (!decide(operation, Status::undecided, Status::succeeded)) {
     (void)decide(operation, Status::placed, Status::succeeded);
   }

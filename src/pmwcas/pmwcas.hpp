@@ -193,6 +193,7 @@ class DescriptorPool {
   [[nodiscard]] Answer run_alone(Word* word, Word expected, Word desired, Lane& lane);
   class Lines;
   void write_out(Descriptor& mine, std::size_t which, Lines& lines);
+  static void fetch_next(const Lane& lane, std::size_t bytes);
   void note_met(const Operation& operation, Lane& lane, Lines& lines);
   [[nodiscard]] Step install_all(const Operation& operation, Lane& lane, bool owner,
                                  Blocker& blocker);
