@@ -2,10 +2,12 @@
 // bytes written to each line of an array ten times as large as the last-level cache, but at most 1
 // GiB, in order or along a list in random order; alone, with clflush, and with mfence every i
 // lines. Figure 1 of the PB+tree paper (II-C): nodes of such an array read from their first key to
-// their last, or from the last.
+// their last, or from the last. And what a fence costs (docs/decisions.md, 99): who waits for the
+// lines that were flushed, the fence, loads behind it, or a locked instruction.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <ctime>
 #include <fstream>
@@ -18,6 +20,8 @@
 #include <emmintrin.h>
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include "pmem/medium.hpp"
 
 namespace {
 
@@ -107,6 +111,61 @@ nlohmann::json scans(const std::vector<Line>& lines, std::mt19937_64& random, bo
   return all;
 }
 
+// Behind the fence of each round.
+struct Behind {
+  bool loads = false;          // a chain of them, each with the address from the one before
+  bool locks = false;          // a locked instruction on a line that nobody flushes
+  bool locks_flushed = false;  // and one, behind the loads, on a line that was
+};
+
+// ns a round: `flushed` of 64 lines that the nearest cache holds are stored to, and flushed if
+// `fences`; a fence; then what is behind it.
+double fence_rounds(std::vector<Line>& lines, unsigned flushed, bool fences, Behind behind) {
+  constexpr unsigned kRounds = 100'000;
+  constexpr std::size_t kStored = 64;
+  constexpr std::size_t kLoaded = 16;
+  constexpr unsigned kLoads = 128;
+  auto* const base = reinterpret_cast<std::byte*>(lines.data());
+  everleaf::pmem::Medium medium(base, lines.size() * sizeof(Line), everleaf::Domain::memory,
+                                nullptr);
+  Line* const loaded = lines.data() + kStored;
+  for (std::size_t i = 0; i < kLoaded; ++i) loaded[i].next = (i + 5) % kLoaded;
+  std::uint64_t& locked = lines[kStored + kLoaded].value;
+  std::uint64_t at = 0;
+  std::size_t line = 0;
+  const double begun = seconds();
+  for (unsigned n = 0; n < kRounds; ++n) {
+    const std::size_t first = line;
+    for (unsigned i = 0; i < flushed; ++i, line = (line + 1) % kStored) {
+      medium.store(&lines[line].value, n, 0);
+      if (fences) medium.flush(&lines[line].value, sizeof(std::uint64_t));
+    }
+    if (fences) (void)medium.fence();
+    for (unsigned i = 0; behind.loads && i < kLoads; ++i) {
+      at = std::atomic_ref(loaded[at].next).load(std::memory_order_relaxed);
+    }
+    // Not before the loads are done.
+    if (behind.locks) std::atomic_ref(locked).fetch_add(at + 1);
+    if (behind.locks_flushed) std::atomic_ref(lines[first].value).fetch_add(at + 1);
+  }
+  return (seconds() - begun) * 1e9 / kRounds;
+}
+
+nlohmann::json fences(std::vector<Line>& lines) {
+  nlohmann::json all;
+  const auto pair = [&](unsigned flushed, Behind behind) {
+    return nlohmann::json{{"with", fence_rounds(lines, flushed, true, behind)},
+                          {"without", fence_rounds(lines, flushed, false, behind)}};
+  };
+  for (const unsigned flushed : {1U, 2U, 4U, 8U}) {
+    all["locked"][std::to_string(flushed)] = pair(flushed, {.locks = true});
+  }
+  all["loads"] = pair(1, {.loads = true});
+  all["loads_locked"] = pair(1, {.loads = true, .locks = true});
+  all["loads_locked_flushed"] = pair(1, {.loads = true, .locks_flushed = true});
+  return all;
+}
+
 constexpr std::size_t kKiB = 1024;
 
 // What the first processor has; sysconf() may count those of a whole socket.
@@ -133,7 +192,7 @@ void show_progress(unsigned round, unsigned rounds, const char* what) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Writes with clflush and mfence, and scans of nodes in both directions."};
+  CLI::App app{"Writes with clflush and mfence, scans of nodes in both directions, and fences."};
   const std::size_t cache_bytes = last_cache_bytes();
   std::size_t count = default_lines(cache_bytes);
   unsigned repeat = 3;
@@ -167,6 +226,8 @@ int main(int argc, char** argv) {
     one["random"] = writes(lines, [&lines](std::uint64_t at) { return lines[at].next; });
     show_progress(round, repeat, "scans of nodes");
     one["scan"] = scans(lines, random, round % 2 == 0);
+    show_progress(round, repeat, "fences");
+    one["fence"] = fences(lines);
     out["rounds"].push_back(std::move(one));
   }
   if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\x1b[K");

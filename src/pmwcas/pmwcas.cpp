@@ -77,6 +77,11 @@ struct Descriptor::Lane {
     Callback callback;
   };
 
+  // kDescriptors: none is.
+  [[nodiscard]] std::size_t first_idle() const {
+    return static_cast<std::size_t>(std::ranges::find(own, Phase::idle, &Own::phase) - own.begin());
+  }
+
   unsigned slot = 0;
   LaneAt* media = nullptr;
   std::array<Own, kDescriptors> own;
@@ -498,11 +503,10 @@ Answer DescriptorPool::run_alone(Word* word, Word expected, Word desired, Lane& 
   }
 }
 
-// W1 of the next operation finds its descriptor in the cache again, out of which a flush took it.
+// W1 of the next operation finds its descriptor at hand.
 void DescriptorPool::fetch_next(const Lane& lane, std::size_t bytes) {
-  const auto next = std::ranges::find(lane.own, Lane::Phase::idle, &Lane::Own::phase);
-  if (next == lane.own.end()) return;
-  pmem::prefetch_lines(&lane.media->descriptors[next - lane.own.begin()], bytes);
+  const std::size_t next = lane.first_idle();
+  if (next != kDescriptors) pmem::prefetch_lines(&lane.media->descriptors[next], bytes);
 }
 
 Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
@@ -513,12 +517,9 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
     const auto& only = mine.words_[0];
     return run_alone(only.word, only.expected, only.desired, lane);
   }
-  const auto idle = [&lane] {
-    return std::ranges::find(lane.own, Lane::Phase::idle, &Lane::Own::phase);
-  };
-  if (idle() == lane.own.end() && !settle(lane)) return Answer::io_error;
-  if (idle() == lane.own.end()) return Answer::io_error;  // stuck since a write-back failed
-  const auto which = static_cast<std::size_t>(idle() - lane.own.begin());
+  if (lane.first_idle() == kDescriptors && !settle(lane)) return Answer::io_error;
+  const std::size_t which = lane.first_idle();
+  if (which == kDescriptors) return Answer::io_error;  // stuck since a write-back failed
   Lane::Own& own = lane.own[which];
   own.later = durability == Durability::later && mine.block_count_ == 0;
   Lines lines(medium_);
@@ -536,7 +537,7 @@ Answer DescriptorPool::run(Descriptor& mine, Durability durability) {
   }
   note_met(operation, lane, lines);
   // The next operation finds a descriptor.
-  const Rest rest = idle() == lane.own.end() ? Rest::goes_along : Rest::waits;
+  const Rest rest = lane.first_idle() == kDescriptors ? Rest::goes_along : Rest::waits;
   // F1: the descriptor is there before a reference is.
   if (!fence(lane, lines, rest)) return Answer::io_error;
   bool allocates = false;
@@ -709,7 +710,7 @@ void DescriptorPool::finish_install(Word* word, Word seen) {
 DescriptorPool::Step DescriptorPool::replace_decided(Word* word, Reference seen, const Lane& lane,
                                                      Blocker& blocker) {
   const DescriptorAt* const descriptor = descriptor_of(seen);
-  // Before the state: then the field is the operation's own, if that is undecided and counts it.
+  // Before the state: then the field is the operation's own, if that is open and counts it.
   const Offset its = descriptor == nullptr ? 0 : look(&descriptor->words[seen.index()].at);
   const State state{descriptor == nullptr ? 0 : look(&descriptor->state)};
   const bool open = is_open(state, seen);
@@ -803,7 +804,7 @@ void DescriptorPool::note_pending(const Lane& lane, Lines& lines, Rest rest) con
     const DescriptorAt& descriptor = lane.media->descriptors[which];
     if (own.phase == Phase::decided) {
       lines.add(&descriptor.state, sizeof(Word));
-      // advance() is about to change them, and F2 took them out of the cache.
+      // advance() is about to change them.
       for (const Word* const word : own.all_words()) pmem::prefetch(word);
     }
     if (own.phase == Phase::cleaned && (!own.later || rest == Rest::goes_along)) {
