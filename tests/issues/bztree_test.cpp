@@ -1,4 +1,5 @@
 // Stories of src/trees/bztree.
+#include <map>
 #include <type_traits>
 
 #include <gtest/gtest.h>
@@ -132,6 +133,78 @@ TEST(BzTree, CodeBehindTheLast) {
   code = std::byte{0};
   EXPECT_NE(unsound(pool), "");
   code = std::byte{0xFF};
+  EXPECT_EQ(unsound(pool), "");
+}
+
+// Look-ups do not read the metadata of sorted entries of 8-byte keys: what they know instead is
+// compared, and is right while values change in place, lose and get bit 63, and entries go.
+TEST(BzTree, SortedEntriesWithoutMetadata) {
+  constexpr pmem::Word kTop = pmem::Word{1} << 63;
+  for (const char* const spec : {"bztree", "bztree:update=inline", "bztree:page=256:free=96",
+                                 "bztree:page=512:free=128:update=inline", "bztree:page=2048"}) {
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<std::uint64_t>("index", spec).value();
+    constexpr std::uint64_t kKeys = 300;
+    std::map<std::uint64_t, std::uint64_t> model;
+    const auto same = [&](const char* after) {
+      for (std::uint64_t i = 0; i < kKeys; ++i) {
+        const Lookup found = index.find(i);
+        const auto wanted = model.find(i);
+        ASSERT_EQ(static_cast<bool>(found), wanted != model.end()) << spec << after << i;
+        if (!found) continue;
+        ASSERT_EQ(*found, wanted->second) << spec << after << i;
+      }
+      ASSERT_EQ(unsound(pool), "") << spec << after;
+    };
+    const auto put = [&](std::uint64_t i, std::uint64_t value) {
+      ASSERT_EQ(index.upsert(i, value), Outcome::done);
+      model[i] = value;
+    };
+    for (std::uint64_t i = 0; i < kKeys; ++i) {
+      put(i * 77 % kKeys, i % 3 == 0 ? i | kTop : i);
+      if (i % 50 == 0) same(" inserting ");
+    }
+    same(" inserted ");
+    for (std::uint64_t i = 0; i < kKeys; i += 2) put(i, model[i] + 1000);
+    same(" updated ");
+    for (std::uint64_t i = 0; i < kKeys; i += 5) put(i, model[i] ^ kTop);
+    same(" bits 63 changed ");
+    for (std::uint64_t i = 1; i < kKeys; i += 4) {
+      ASSERT_EQ(index.remove(i), Outcome::done);
+      model.erase(i);
+    }
+    same(" removed ");
+    for (std::uint64_t i = 1; i < kKeys; i += 8) put(i, kTop | 7);
+    same(" inserted again ");
+  }
+}
+
+// What they know instead is compared with the metadata.
+TEST(BzTree, MetadataThatSearchesDoNotSee) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  using Leaf = tree::bztree::Leaf<tree::bztree::U64Keys>;
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  const auto header = [&] {
+    return tree::bztree::Header::of(*medium.at<pmem::Word>(root_of(pool).child));
+  };
+  for (std::uint64_t i = 0; header().level == 0; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
+  const auto at = *Inner(medium.at(root_of(pool).child)).child(0);
+  const Leaf leaf(medium.at(at));
+  ASSERT_GT(leaf.header().count, 2U);
+  auto& tops = *medium.at<pmem::Word>(at + Leaf::tops_at(1024));
+  tops ^= Leaf::top_of(1);
+  EXPECT_NE(unsound(pool), "");
+  tops ^= Leaf::top_of(1);
+  EXPECT_EQ(unsound(pool), "");
+  *leaf.meta(1) ^= tree::bztree::Meta::kTop;
+  EXPECT_NE(unsound(pool), "");
+  // Writers change it, so they meet the damage.
+  EXPECT_EQ(index.remove(1), Outcome::corrupt);
+  EXPECT_EQ(index.update(1, 3), Outcome::corrupt);
+  *leaf.meta(1) ^= tree::bztree::Meta::kTop;
+  EXPECT_EQ(index.remove(1), Outcome::done);
+  EXPECT_FALSE(index.find(1));
   EXPECT_EQ(unsound(pool), "");
 }
 

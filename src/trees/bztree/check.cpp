@@ -59,8 +59,11 @@ void BzTree<Keys>::survey_leaf(Survey& s, Offset at, const std::optional<Owned>&
     if ((low && item.key < Key(*low)) || (high && !(item.key < Key(*high)))) {
       s.problem(at_node(at, "a key lies outside the separators"));
     }
-    if (!node.find(*words_, keys_, Keys::probe(item.key), now).found) {
+    const auto hit = node.find(*words_, keys_, Keys::probe(item.key), now);
+    if (!hit.found) {
       s.problem(at_node(at, "a search misses a key"));
+    } else if (hit.meta.word != words_->read(node.meta(hit.position))) {
+      s.problem(at_node(at, "searches know other metadata than there is"));
     }
   }
   for (std::uint32_t i = 0; i < node.header().count; ++i) {

@@ -1,10 +1,12 @@
 // Media structs of the BzTree (paper, Figure 2). All words are 8 bytes; W marks words of the
 // multi-word compare-and-swap (src/pmwcas), whose bit 63 is not theirs.
 //
-//   leaf    +0   header   bytes: 32 | sorted entries: 16 | level 0: 8
+//   leaf    +0   header   bytes: 32 | sorted entries: 16 | level 0: 8 | has bits 63: bit 56
 //           +8   status W block bytes: 13 | deleted bytes: 13 | entries: 10 | version: 26 |
 //                         frozen: bit 62. The paper has 22, 22, 16 and no version.
-//           +16  fingerprints, a byte per entry: the low bits of its hash; in 1 KB 48 of them
+//           +16  fingerprints, a byte per entry: the low bits of its hash; in 1 KB room for 48,
+//                of which 8-byte keys take 40; behind them, if the header says so, bit 63 of
+//                the values of the sorted entries, from bit 62 on (older releases have none)
 //           ..   metadata W, one per entry, growing upwards; zero behind the entries,
 //                or bytes of a record that a crash took back
 //           ..   free space

@@ -9,6 +9,7 @@
 #include <emmintrin.h>
 
 #include "base/stopwatch.hpp"
+#include "pmem/prefetch.hpp"
 #include "pmwcas/pmwcas.hpp"
 #include "trees/bztree/keys.hpp"
 #include "trees/scan.hpp"
@@ -85,6 +86,41 @@ class Leaf : public Node {
     return m.offset() >= metas_at() && m.total() >= least &&
            m.offset() + m.total() <= header_.bytes;
   }
+  // Of 8-byte keys: all entries lie where they were put, in their order from the end on, so that
+  // places follow from positions, and none was deleted, or hidden by a new record. Then the status
+  // is plausible, too. `page` is the leaf's, and a constant where it is the usual one.
+  [[nodiscard]] static bool is_packed(std::uint32_t page, Status s) {
+    return !Keys::kInlineBytes && s.count() <= most_packed(page) && s.deleted() == 0 &&
+           s.block() == s.count() * kRecordBytes;
+  }
+  // Of larger pages none.
+  [[nodiscard]] static constexpr std::uint32_t most_packed(std::uint32_t page) {
+    return page <= kUsualPageBytes ? (page - metas_at(page)) / kEntryBytes : 0;
+  }
+  [[nodiscard]] static constexpr std::uint32_t packed_at(std::uint32_t page, std::uint32_t i) {
+    return page - (i + 1) * kRecordBytes;
+  }
+  // Of a packed leaf's sorted entries bits 63 of the values, from bit 62 on: with that, all of
+  // their metadata is known.
+  [[nodiscard]] static constexpr std::uint32_t tops_at(std::uint32_t page) {
+    return metas_at(page) - static_cast<std::uint32_t>(sizeof(Word));
+  }
+  [[nodiscard]] static constexpr Word top_of(std::uint32_t i) { return Meta::kVisible >> i; }
+
+  // Of a leaf that is to be looked up in, whatever lies there. With 8-byte keys without metadata of
+  // entries that are sorted in most leaves, and without what is free in most: a cache that holds
+  // the rest of all leaves need not hold those lines.
+  static void prefetch_to_find(const std::byte* leaf) {
+    if constexpr (Keys::kInlineBytes) {
+      pmem::prefetch_lines(leaf, kUsualPageBytes);
+    } else {
+      constexpr std::uint32_t kOften = 36;  // entries, a third of them not sorted
+      constexpr std::uint32_t kUnsorted = metas_at(kUsualPageBytes) + 16 * sizeof(Word);
+      pmem::prefetch(leaf);
+      pmem::prefetch_lines(leaf + kUnsorted, 2 * pmem::kLine);
+      pmem::prefetch_lines(leaf + packed_at(kUsualPageBytes, kOften - 1), kOften * kRecordBytes);
+    }
+  }
   [[nodiscard]] Word* value(Meta m) const { return word_at(m.offset()); }
   [[nodiscard]] Word stored(Meta m) const {
     Word word = 0;
@@ -114,32 +150,17 @@ class Leaf : public Node {
            metas_at() + s.count() * sizeof(Word) + s.block() <= header_.bytes;
   }
 
-  // The visible entry of the key. By fingerprints, which lie beside the status, then the hash in
-  // the metadata: of the leaf three lines are waited for, hardly ever more.
-  [[nodiscard]] Hit find(const Words& words, const Keys& keys, const Probe& probe, Status s) const {
+  // The visible entry of the key. By fingerprints, which lie beside the status, then the key, or
+  // the hash in the metadata: of the leaf two or three lines are waited for, hardly ever more.
+  [[gnu::always_inline]] Hit find(const Words& words, const Keys& keys, const Probe& probe,
+                                  Status s) const {
     const base::Stopwatch watch(base::Part::leaf);
-    Hit hit;
-    if (!plausible(s)) {
-      hit.damaged = true;
-      return hit;
-    }
-    const auto is_there = [&](std::uint32_t i, Meta m) {
-      if (!m.visible() || !m.tagged(probe.hash)) return false;
-      hit.position = i;
-      hit.meta = m;
-      hit.damaged = !sound(m);
-      hit.found = !hit.damaged && key(keys, m) == probe.key;
-      return hit.found || hit.damaged;
-    };
-    for (std::uint32_t begin = 0; begin < s.count(); begin += kMostMatches) {
-      const std::uint32_t n = std::min(s.count() - begin, kMostMatches);
-      const std::uint64_t counted = ~std::uint64_t{0} >> (kMostMatches - n);
-      for (std::uint64_t met = match(begin, probe.hash) & counted; met != 0; met &= met - 1) {
-        const std::uint32_t at = begin + static_cast<std::uint32_t>(std::countr_zero(met));
-        if (is_there(at, Meta{words.read(meta(at))})) return hit;
+    if constexpr (!Keys::kInlineBytes) {
+      if (header_.bytes == kUsualPageBytes && is_packed(kUsualPageBytes, s)) [[likely]] {
+        return find_packed(kUsualPageBytes, words, probe, s);
       }
     }
-    return hit;
+    return find_in(base_, header_.bytes, words, keys, probe, s);
   }
   [[nodiscard]] static constexpr std::uint8_t fingerprint_of(std::uint32_t hash) {
     return static_cast<std::uint8_t>(hash);  // of the bits in the metadata, which copies know
@@ -159,14 +180,71 @@ class Leaf : public Node {
 
  private:
   static constexpr std::uint32_t kMostMatches = 64;
+  static constexpr std::uint32_t kRecordBytes = 2 * sizeof(Word);  // of an 8-byte key
+  static constexpr std::uint32_t kEntryBytes = kRecordBytes + sizeof(Word);
+
+  // Without a branch that depends on whether an entry is sorted, which nobody could predict.
+  [[gnu::always_inline]] Hit find_packed(std::uint32_t page, const Words& words, const Probe& probe,
+                                         Status s) const {
+    const std::uint64_t counted = (std::uint64_t{1} << s.count()) - 1;
+    const std::uint32_t sorted = header_.shift != 0 ? header_.count : 0;
+    std::uint64_t met = match(0, probe.hash, fingerprints_of(page)) & counted;
+    for (; met != 0; met &= met - 1) {
+      const auto i = static_cast<std::uint32_t>(std::countr_zero(met));
+      Word known = i < sorted ? ~Word{0} : 0;
+      asm("" : "+r"(known));  // no branch
+      const Word at = metas_at(page) + i * Word{sizeof(Word)};
+      const Word word = words.read(word_at(at + (known & (tops_at(page) - at))));
+      // Before anybody can see it, its record is being written.
+      if (((word | known) & Meta::kVisible) == 0) continue;
+      const std::uint32_t record = packed_at(page, i);
+      if (Keys::key_at(base_ + record + sizeof(Word), sizeof(Word)) != probe.key) continue;
+      const Word its = Meta::kTop ^ (known & (Meta::kTop ^ top_of(i)));
+      const Word top = (word & its) != 0 ? Meta::kTop : 0;
+      return {i, Meta::entry(record, kRecordBytes, sizeof(Word), probe.hash, top), true, false};
+    }
+    return {};
+  }
+  // In a leaf of any kind.
+  [[gnu::noinline]] static Hit find_in(std::byte* base, std::uint32_t bytes, const Words& words,
+                                       const Keys& keys, const Probe& probe, Status s) {
+    Leaf leaf(base);
+    leaf.confine(bytes);
+    if (!leaf.plausible(s)) return {0, {0}, false, true};
+    if constexpr (!Keys::kInlineBytes) {
+      if (is_packed(bytes, s)) return leaf.find_packed(bytes, words, probe, s);
+    }
+    Hit hit;
+    leaf.each_match(s, probe.hash, [&](std::uint32_t i) {
+      const Meta m{words.read(leaf.meta(i))};
+      if (!m.visible() || !m.tagged(probe.hash)) return false;
+      const bool damaged = !leaf.sound(m);
+      hit = {i, m, !damaged && leaf.key(keys, m) == probe.key, damaged};
+      return hit.found || hit.damaged;
+    });
+    return hit;
+  }
+  // Counted entries with the hash's fingerprint, until `stop(position)`.
+  template <class Stop>
+  [[gnu::always_inline]] void each_match(Status s, std::uint32_t hash, Stop stop) const {
+    for (std::uint32_t begin = 0; begin < s.count(); begin += kMostMatches) {
+      const std::uint32_t n = std::min(fingerprints_of(header_.bytes) - begin, kMostMatches);
+      const std::uint32_t last = std::min(s.count() - begin, kMostMatches);
+      const std::uint64_t counted = ~std::uint64_t{0} >> (kMostMatches - last);
+      for (std::uint64_t met = match(begin, hash, n) & counted; met != 0; met &= met - 1) {
+        if (stop(begin + static_cast<std::uint32_t>(std::countr_zero(met)))) return;
+      }
+    }
+  }
 
   // Which of the entries from `begin` on have the hash's fingerprint, a bit each, those behind the
   // last one, too. An entry that is visible when the status is read has had its own since before.
-  [[nodiscard]] std::uint64_t match(std::uint32_t begin, std::uint32_t hash) const {
+  [[gnu::always_inline]] std::uint64_t match(std::uint32_t begin, std::uint32_t hash,
+                                             std::uint32_t n) const {
     const base::Durable durable;  // whether an entry is there its metadata tells
     const __m128i wanted = _mm_set1_epi8(static_cast<char>(fingerprint_of(hash)));
-    const std::uint32_t n = std::min(fingerprints_of(header_.bytes) - begin, kMostMatches);
     std::uint64_t met = 0;
+#pragma GCC unroll 3
     for (std::uint32_t i = 0; i < n; i += 16) {
       const Word* const words = word_at(kHeadBytes + begin + i);
       const __m128i some = _mm_set_epi64x(static_cast<long long>(pmem::load(words + 1)),
@@ -177,6 +255,19 @@ class Leaf : public Node {
     return met;
   }
 };
+
+// Where bits 63 of values lie no fingerprint does, and as many bits are left as entries may be
+// packed.
+static_assert([] {
+  using U64Leaf = Leaf<U64Keys>;
+  for (std::uint32_t page = kMinPageBytes; page <= kUsualPageBytes; page += 64) {
+    const std::uint32_t most = U64Leaf::most_packed(page);
+    const std::uint32_t last_byte = kHeadBytes + most - 1;  // of fingerprints
+    const std::uint32_t bits_from = U64Leaf::tops_at(page) * 8 + 63 - most;
+    if (most > 62 || last_byte >= bits_from / 8) return false;
+  }
+  return true;
+}());
 
 // A separator of an inner node: the smallest key that may lie to its right.
 template <class Key>

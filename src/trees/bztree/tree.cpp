@@ -123,7 +123,7 @@ typename BzTree<Keys>::Way BzTree<Keys>::begin() const {
 // One node; pass(node, position) hears of it and the child that is taken, if it is an inner one.
 template <class Keys>
 template <class Pass>
-typename BzTree<Keys>::Walk BzTree<Keys>::step(const Probe& probe, Aim aim, Way& way,
+typename BzTree<Keys>::Walk BzTree<Keys>::step(const Probe& probe, Aim aim, To to, Way& way,
                                                Pass pass) const {
   const std::uint64_t room = this->room(way.node);
   if (room < pmem::kLine) return Walk::damaged;
@@ -136,7 +136,9 @@ typename BzTree<Keys>::Walk BzTree<Keys>::step(const Probe& probe, Aim aim, Way&
   way.node = words_->read(node.child(position));
   // At once: the next line would be a miss after the one before.
   const std::byte* const child = c_.medium.at(way.node);
-  if (way.level == 1) {
+  if (way.level == 1 && to == To::find) {
+    LeafOf::prefetch_to_find(child);
+  } else if (way.level == 1) {
     pmem::prefetch_lines(child, kUsualPageBytes);
   } else {
     pmem::prefetch_lines(child, InnerOf::searched_bytes(kUsualPageBytes));
@@ -147,24 +149,24 @@ typename BzTree<Keys>::Walk BzTree<Keys>::step(const Probe& probe, Aim aim, Way&
 // From the root on. False: the tree is damaged.
 template <class Keys>
 template <class Pass>
-bool BzTree<Keys>::go_down(const Probe& probe, Aim aim, Offset& leaf, Pass pass) const {
+bool BzTree<Keys>::go_down(const Probe& probe, Aim aim, To to, Offset& leaf, Pass pass) const {
   const base::Stopwatch watch(base::Part::traversal);
   Way way = begin();
   Walk walk = Walk::on;
-  while (walk == Walk::on) walk = step(probe, aim, way, pass);
+  while (walk == Walk::on) walk = step(probe, aim, to, way, pass);
   leaf = way.node;
   return walk == Walk::there;
 }
 
 template <class Keys>
 bool BzTree<Keys>::locate(const Probe& probe, Offset& leaf) const {
-  return go_down(probe, Aim::at, leaf, [](Offset, std::uint32_t) {});
+  return go_down(probe, Aim::at, To::find, leaf, [](Offset, std::uint32_t) {});
 }
 
 template <class Keys>
 bool BzTree<Keys>::descend(const Probe& probe, Aim aim, Path& path) const {
   path.depth = 0;
-  return go_down(probe, aim, path.leaf, [&path](Offset node, std::uint32_t position) {
+  return go_down(probe, aim, To::all, path.leaf, [&path](Offset node, std::uint32_t position) {
     path.steps[path.depth++] = {node, position};
   });
 }
@@ -229,7 +231,7 @@ class BzTree<Keys>::Search {
  public:
   Search(const BzTree& tree, Key key) : tree_(tree), probe_(Keys::probe(key)), way_(tree.begin()) {}
   Progress step(Lookup& answer) {
-    const Walk walk = tree_.step(probe_, Aim::at, way_, [](Offset, std::uint32_t) {});
+    const Walk walk = tree_.step(probe_, Aim::at, To::find, way_, [](Offset, std::uint32_t) {});
     if (walk == Walk::on) return Progress::on;
     answer = walk == Walk::there ? tree_.look(probe_, way_.node) : Lookup{Outcome::corrupt, 0};
     return Progress::answered;

@@ -9,6 +9,9 @@
 //   I3. Inner nodes change in their child words only, and with each the version in their status.
 //   I4. Visible entries, nodes and key records are durable before anybody can see them.
 //   I5. Keys below separator i of an inner node lie under children 0..i, the others behind.
+//   I6. In a leaf of 8-byte keys without deleted bytes, and with bytes for as many records as it
+//   has
+//       entries, the sorted ones are as the leaf was made but for bits 0 to 62 of their values.
 #pragma once
 
 #include <array>
@@ -144,12 +147,13 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   };
   enum class Walk : std::uint8_t { on, there, damaged };
   [[nodiscard]] Way begin() const;
+  enum class To : std::uint8_t { find, all };  // what of a leaf is wanted
   template <class Pass>
-  [[nodiscard]] Walk step(const Probe& probe, Aim aim, Way& way, Pass pass) const;
+  [[nodiscard]] Walk step(const Probe& probe, Aim aim, To to, Way& way, Pass pass) const;
   [[nodiscard]] Lookup look(const Probe& probe, Offset leaf) const;
   class Search;
   template <class Pass>
-  [[nodiscard]] bool go_down(const Probe& probe, Aim aim, Offset& leaf, Pass pass) const;
+  [[nodiscard]] bool go_down(const Probe& probe, Aim aim, To to, Offset& leaf, Pass pass) const;
   // False: the tree is damaged.
   [[nodiscard]] bool descend(const Probe& probe, Aim aim, Path& path) const;
   [[nodiscard]] bool locate(const Probe& probe, Offset& leaf) const;
