@@ -699,6 +699,17 @@ TEST(Bztree, InlineUpdatesBesideDeletions) {
   }
 }
 
+// A reader has seen the status; then bit 63 of the value changes, which lies in the metadata, with
+// a new record, or the entry goes (I6). An entry that is sorted, and one that is not.
+TEST(Bztree, FindsBesideNewRecords) {
+  for (const char* const program :
+       {"2,4/u4=9223372036854775817/f4,f4", "2,4/u4=9223372036854775817,u4=3/f4",
+        "1,2,3,4,5,6,7,8,9,10,11/u2=9223372036854775817/f2,f2",
+        "1,2,3,4,5,6,7,8,9,10,11/r2,i2=9223372036854775817/f2,f2"}) {
+    EXPECT_EQ(found_in(program, 2, ""), "") << program;
+  }
+}
+
 // G7: a scan comes to a leaf that holds nothing, and goes on behind it, forwards and backwards.
 TEST(Bztree, ScansOverAnEmptyLeaf) {
   Pool pool = Pool::anonymous().value();

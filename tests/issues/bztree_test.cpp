@@ -203,8 +203,42 @@ TEST(BzTree, MetadataThatSearchesDoNotSee) {
   EXPECT_EQ(index.remove(1), Outcome::corrupt);
   EXPECT_EQ(index.update(1, 3), Outcome::corrupt);
   *leaf.meta(1) ^= tree::bztree::Meta::kTop;
+  *leaf.meta(1) ^= tree::bztree::Meta::kVisible;
+  EXPECT_NE(unsound(pool), "");
+  *leaf.meta(1) ^= tree::bztree::Meta::kVisible;
   EXPECT_EQ(index.remove(1), Outcome::done);
   EXPECT_FALSE(index.find(1));
+  EXPECT_EQ(unsound(pool), "");
+}
+
+// Leaves of releases that did not write bits 63 behind the fingerprints: their metadata are read.
+TEST(BzTree, LeavesWithoutBits63) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  using Leaf = tree::bztree::Leaf<tree::bztree::U64Keys>;
+  using tree::bztree::Header;
+  constexpr pmem::Word kTop = pmem::Word{1} << 63;
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  constexpr std::uint64_t kKeys = 100;
+  for (std::uint64_t i = 0; i < kKeys; ++i) ASSERT_EQ(index.insert(i, i | kTop), Outcome::done);
+  const auto node = root_of(pool).child;
+  const std::uint32_t children = Header::of(*medium.at<pmem::Word>(node)).count;
+  unsigned leaves = 0;
+  for (std::uint32_t i = 0; i < children; ++i) {
+    const auto at = *Inner(medium.at(node)).child(i);
+    ASSERT_EQ(Leaf(medium.at(at)).header().level, 0U);
+    leaves += Leaf(medium.at(at)).has_tops() && Leaf(medium.at(at)).header().count != 0 ? 1 : 0;
+    *medium.at<pmem::Word>(at) &= ~(pmem::Word{1} << 56);
+    *medium.at<pmem::Word>(at + Leaf::tops_at(1024)) = 0;
+  }
+  EXPECT_GT(leaves, 1U);
+  EXPECT_EQ(unsound(pool), "");
+  for (std::uint64_t i = 0; i < kKeys; i += 3) ASSERT_EQ(index.update(i, i), Outcome::done);
+  for (std::uint64_t i = 0; i < kKeys; ++i) {
+    const Lookup found = index.find(i);
+    ASSERT_TRUE(found) << i;
+    EXPECT_EQ(*found, i % 3 == 0 ? i : i | kTop);
+  }
   EXPECT_EQ(unsound(pool), "");
 }
 

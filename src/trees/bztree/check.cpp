@@ -68,7 +68,8 @@ void BzTree<Keys>::survey_leaf(Survey& s, Offset at, const std::optional<Owned>&
   }
   for (std::uint32_t i = 0; i < node.header().count; ++i) {
     const Meta m{words_->read(node.meta(i))};
-    const bool is_entry = (m.word & Meta::kReserved) == 0 && node.sound(m);
+    const bool is_entry = (m.word & Meta::kReserved) == 0 && node.sound(m) &&
+                          (m.visible() || !node.is_packed(options_.page, now));
     if (!is_entry) s.problem(at_node(at, "a sorted entry is none"));
   }
   for (std::uint32_t i = node.header().count; i < now.count(); ++i) {

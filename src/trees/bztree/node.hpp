@@ -89,9 +89,9 @@ class Leaf : public Node {
   // Of 8-byte keys: all entries lie where they were put, in their order from the end on, so that
   // places follow from positions, and none was deleted, or hidden by a new record. Then the status
   // is plausible, too. `page` is the leaf's, and a constant where it is the usual one.
-  [[nodiscard]] static bool is_packed(std::uint32_t page, Status s) {
-    return !Keys::kInlineBytes && s.count() <= most_packed(page) && s.deleted() == 0 &&
-           s.block() == s.count() * kRecordBytes;
+  [[nodiscard]] bool is_packed(std::uint32_t page, Status s) const {
+    return !Keys::kInlineBytes && page <= kUsualPageBytes && s.count() <= most_packed(page) &&
+           header_.count <= s.count() && s.deleted() == 0 && s.block() == s.count() * kRecordBytes;
   }
   // Of larger pages none.
   [[nodiscard]] static constexpr std::uint32_t most_packed(std::uint32_t page) {
@@ -106,6 +106,10 @@ class Leaf : public Node {
     return metas_at(page) - static_cast<std::uint32_t>(sizeof(Word));
   }
   [[nodiscard]] static constexpr Word top_of(std::uint32_t i) { return Meta::kVisible >> i; }
+  // Entries from the first on whose metadata is known while the leaf is packed.
+  [[nodiscard]] std::uint32_t known() const { return has_tops() ? header_.count : 0; }
+  [[nodiscard]] bool has_tops() const { return (header_.shift & kHasTops) != 0; }
+  static constexpr std::uint32_t kHasTops = 1;  // in the place of an inner node's shift
 
   // Of a leaf that is to be looked up in, whatever lies there. With 8-byte keys without metadata of
   // entries that are sorted in most leaves, and without what is free in most: a cache that holds
@@ -157,7 +161,7 @@ class Leaf : public Node {
     const base::Stopwatch watch(base::Part::leaf);
     if constexpr (!Keys::kInlineBytes) {
       if (header_.bytes == kUsualPageBytes && is_packed(kUsualPageBytes, s)) [[likely]] {
-        return find_packed(kUsualPageBytes, words, probe, s);
+        return find_packed(kUsualPageBytes, words, keys, probe, s);
       }
     }
     return find_in(base_, header_.bytes, words, keys, probe, s);
@@ -184,10 +188,10 @@ class Leaf : public Node {
   static constexpr std::uint32_t kEntryBytes = kRecordBytes + sizeof(Word);
 
   // Without a branch that depends on whether an entry is sorted, which nobody could predict.
-  [[gnu::always_inline]] Hit find_packed(std::uint32_t page, const Words& words, const Probe& probe,
-                                         Status s) const {
+  [[gnu::always_inline]] Hit find_packed(std::uint32_t page, const Words& words, const Keys& keys,
+                                         const Probe& probe, Status s) const {
     const std::uint64_t counted = (std::uint64_t{1} << s.count()) - 1;
-    const std::uint32_t sorted = header_.shift != 0 ? header_.count : 0;
+    const std::uint32_t sorted = known();
     std::uint64_t met = match(0, probe.hash, fingerprints_of(page)) & counted;
     for (; met != 0; met &= met - 1) {
       const auto i = static_cast<std::uint32_t>(std::countr_zero(met));
@@ -195,13 +199,17 @@ class Leaf : public Node {
       asm("" : "+r"(known));  // no branch
       const Word at = metas_at(page) + i * Word{sizeof(Word)};
       const Word word = words.read(word_at(at + (known & (tops_at(page) - at))));
+      const Word top = (word & top_of(i)) != 0 ? Meta::kTop : 0;
+      const Word made =
+          Meta::entry(packed_at(page, i), kRecordBytes, sizeof(Word), probe.hash, top).word;
+      const Meta m{(made & known) | (word & ~known)};
       // Before anybody can see it, its record is being written.
-      if (((word | known) & Meta::kVisible) == 0) continue;
-      const std::uint32_t record = packed_at(page, i);
-      if (Keys::key_at(base_ + record + sizeof(Word), sizeof(Word)) != probe.key) continue;
-      const Word its = Meta::kTop ^ (known & (Meta::kTop ^ top_of(i)));
-      const Word top = (word & its) != 0 ? Meta::kTop : 0;
-      return {i, Meta::entry(record, kRecordBytes, sizeof(Word), probe.hash, top), true, false};
+      if (!m.visible()) continue;
+      // It has got a new record since the status was read.
+      if (m.offset() != packed_at(page, i)) return find_by_metadata(words, keys, probe, s);
+      if (Keys::key_at(base_ + packed_at(page, i) + sizeof(Word), sizeof(Word)) == probe.key) {
+        return {i, m, true, false};
+      }
     }
     return {};
   }
@@ -212,14 +220,19 @@ class Leaf : public Node {
     leaf.confine(bytes);
     if (!leaf.plausible(s)) return {0, {0}, false, true};
     if constexpr (!Keys::kInlineBytes) {
-      if (is_packed(bytes, s)) return leaf.find_packed(bytes, words, probe, s);
+      if (leaf.is_packed(bytes, s)) return leaf.find_packed(bytes, words, keys, probe, s);
     }
+    return leaf.find_by_metadata(words, keys, probe, s);
+  }
+  // Of a plausible status.
+  [[nodiscard]] Hit find_by_metadata(const Words& words, const Keys& keys, const Probe& probe,
+                                     Status s) const {
     Hit hit;
-    leaf.each_match(s, probe.hash, [&](std::uint32_t i) {
-      const Meta m{words.read(leaf.meta(i))};
+    each_match(s, probe.hash, [&](std::uint32_t i) {
+      const Meta m{words.read(meta(i))};
       if (!m.visible() || !m.tagged(probe.hash)) return false;
-      const bool damaged = !leaf.sound(m);
-      hit = {i, m, !damaged && leaf.key(keys, m) == probe.key, damaged};
+      const bool damaged = !sound(m);
+      hit = {i, m, !damaged && key(keys, m) == probe.key, damaged};
       return hit.found || hit.damaged;
     });
     return hit;

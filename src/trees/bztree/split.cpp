@@ -121,9 +121,9 @@ Outcome BzTree<Keys>::make_leaf(std::span<const Item<Key>> items, Need need,
   const auto put = [&](std::size_t at, Word word) {
     c_.medium.store(reinterpret_cast<Word*>(base + at), word, 0);
   };
-  const bool packed = !Keys::kInlineBytes && items.size() <= LeafOf::most_packed(bytes);
+  const bool has_tops = !Keys::kInlineBytes && bytes <= kUsualPageBytes;
   Word tops = 0;
-  for (std::uint32_t i = 0; packed && i < items.size(); ++i) {
+  for (std::uint32_t i = 0; has_tops && i < items.size(); ++i) {
     tops |= items[i].meta.top() ? LeafOf::top_of(i) : 0;
   }
   std::size_t at = kHeadBytes;
@@ -151,7 +151,7 @@ Outcome BzTree<Keys>::make_leaf(std::span<const Item<Key>> items, Need need,
   }
   for (; at < end; at += sizeof(Word)) put(at, 0);
   const auto count = static_cast<std::uint32_t>(items.size());
-  put(0, Header{bytes, count, 0, packed ? 1U : 0U}.word());
+  put(0, Header{bytes, count, 0, has_tops ? LeafOf::kHasTops : 0}.word());
   put(sizeof(Word), Status{0}.reserve(count, bytes - end));
   c_.medium.count_written(bytes);
   c_.medium.flush(base, bytes);

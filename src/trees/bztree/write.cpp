@@ -54,6 +54,11 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::attempt(const Probe& probe, std::ui
   if (const Outcome refused = detail::refusal(what, hit.found); refused != Outcome::done) {
     return answer(refused);
   }
+  // What a search knows of a sorted entry (I6) a writer changes, so it is there: each change of it
+  // changes the status.
+  if (hit.found && words_->read(here.meta(hit.position)) != hit.meta.word) {
+    return status(here).word == s.word ? answer(Outcome::corrupt) : again();
+  }
   if (what == Write::remove) return remove(here, s, hit, shrinks);
   return hit.found ? update(path, here, s, hit, value) : insert(path, here, s, probe, value);
 }
