@@ -86,9 +86,9 @@ class Leaf : public Node {
     return m.offset() >= metas_at() && m.total() >= least &&
            m.offset() + m.total() <= header_.bytes;
   }
-  // Of 8-byte keys: all entries lie where they were put, in their order from the end on, so that
-  // places follow from positions, and none was deleted, or hidden by a new record. Then the status
-  // is plausible, too. `page` is the leaf's, and a constant where it is the usual one.
+  // Of 8-byte keys: no entry was deleted or got a new record, so that I6 holds, nor was one under
+  // way; all lie in the order of their positions from the end on. Then the status is plausible,
+  // too. `page` is the leaf's, and a constant where it is the usual one.
   [[nodiscard]] bool is_packed(std::uint32_t page, Status s) const {
     return !Keys::kInlineBytes && page <= kUsualPageBytes && s.count() <= most_packed(page) &&
            header_.count <= s.count() && s.deleted() == 0 && s.block() == s.count() * kRecordBytes;
@@ -204,9 +204,9 @@ class Leaf : public Node {
           Meta::entry(packed_at(page, i), kRecordBytes, sizeof(Word), probe.hash, top).word;
       const Meta m{(made & known) | (word & ~known)};
       // Before anybody can see it, its record is being written.
-      if (!m.visible()) continue;
-      // It has got a new record since the status was read.
-      if (m.offset() != packed_at(page, i)) return find_by_metadata(words, keys, probe, s);
+      if (!m.visible() || !m.tagged(probe.hash)) continue;
+      // It has got a new record since the status was read; or it is damaged.
+      if (((m.word ^ made) & ~Meta::kTop) != 0) return find_by_metadata(words, keys, probe, s);
       if (Keys::key_at(base_ + packed_at(page, i) + sizeof(Word), sizeof(Word)) == probe.key) {
         return {i, m, true, false};
       }

@@ -9,8 +9,8 @@
 //   I3. Inner nodes change in their child words only, and with each the version in their status.
 //   I4. Visible entries, nodes and key records are durable before anybody can see them.
 //   I5. Keys below separator i of an inner node lie under children 0..i, the others behind.
-//   I6. In a leaf of 8-byte keys that has no deleted bytes, and as many bytes of records as its
-//       entries take, sorted entries are as the leaf was made but for bits 0 to 62 of their values.
+//   I6. In a leaf of 8-byte keys without deleted bytes sorted entries are as the leaf was made, but
+//       for bits 0 to 62 of their values.
 #pragma once
 
 #include <array>
