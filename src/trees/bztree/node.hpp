@@ -9,6 +9,7 @@
 #include <emmintrin.h>
 
 #include "base/stopwatch.hpp"
+#include "pmem/opaque.hpp"
 #include "pmem/prefetch.hpp"
 #include "pmwcas/pmwcas.hpp"
 #include "trees/bztree/keys.hpp"
@@ -195,8 +196,7 @@ class Leaf : public Node {
     std::uint64_t met = match(0, probe.hash, fingerprints_of(page)) & counted;
     for (; met != 0; met &= met - 1) {
       const auto i = static_cast<std::uint32_t>(std::countr_zero(met));
-      Word known = i < sorted ? ~Word{0} : 0;
-      asm("" : "+r"(known));  // no branch
+      const Word known = pmem::opaque(i < sorted ? ~Word{0} : 0);
       const Word at = metas_at(page) + i * Word{sizeof(Word)};
       const Word word = words.read(word_at(at + (known & (tops_at(page) - at))));
       const Word top = (word & top_of(i)) != 0 ? Meta::kTop : 0;
