@@ -119,7 +119,7 @@ class Leaf : public Node {
     if constexpr (Keys::kInlineBytes) {
       pmem::prefetch_lines(leaf, kUsualPageBytes);
     } else {
-      constexpr std::uint32_t kOften = 36;  // entries, a third of them not sorted
+      constexpr std::uint32_t kOften = 36;  // entries
       constexpr std::uint32_t kUnsorted = metas_at(kUsualPageBytes) + 16 * sizeof(Word);
       pmem::prefetch(leaf);
       pmem::prefetch_lines(leaf + kUnsorted, 2 * pmem::kLine);
