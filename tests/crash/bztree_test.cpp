@@ -119,6 +119,22 @@ TEST(Bztree, InlineUpdates) {
   }
 }
 
+// P3, P4, G4: of entries that a split has copied, which are searched by what their place says (I6).
+TEST(Bztree, DeletionsOfSortedEntries) {
+  Ops ops;
+  for (std::uint64_t key = 10; key-- > 0;) ops.push_back({Do::insert, key, key + 1});
+  EXPECT_EQ(figures(ops).at("splits"), 1U);  // the right leaf has nothing but copies
+  for (const std::uint64_t key : {6, 8}) {
+    ops.push_back({Do::remove, key, 0});
+    ops.push_back({Do::update, key + 1, kTop + key});
+    ops.push_back({Do::insert, key, key + 100});
+  }
+  EXPECT_EQ(figures(ops).at("splits"), 1U);
+  EXPECT_EQ(figures(ops).at("consolidations"), 0U);
+  explore(ops, 2, 40, {Domain::memory});
+  explore(ops);
+}
+
 // P5, A5, A6, A7: and the root's leaf, whose parent is the root block.
 TEST(Bztree, Consolidation) {
   Ops ops;

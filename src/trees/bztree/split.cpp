@@ -108,6 +108,25 @@ bool BzTree<Keys>::get_page(Reserved& block, alloc::Placement placement, Need ne
   return block.block() != 0;
 }
 
+// All that lies between the head and the metadata (I6).
+template <class Keys>
+void BzTree<Keys>::put_fingerprints(std::byte* base, std::span<const Item<Key>> items,
+                                    bool has_tops) {
+  Word tops = 0;
+  for (std::uint32_t i = 0; has_tops && i < items.size(); ++i) {
+    tops |= items[i].meta.top() ? LeafOf::top_of(i) : 0;
+  }
+  const std::uint32_t bytes = options_.page;
+  std::size_t i = 0;
+  for (std::size_t at = kHeadBytes; at < LeafOf::metas_at(bytes); at += sizeof(Word)) {
+    Word some = at == LeafOf::tops_at(bytes) ? tops : 0;
+    for (unsigned k = 0; k < sizeof(Word) && i < items.size(); ++k, ++i) {
+      some |= Word{LeafOf::fingerprint_of(items[i].meta.tag())} << 8 * k;
+    }
+    c_.medium.store(reinterpret_cast<Word*>(base + at), some, 0);
+  }
+}
+
 // Flushed; durable with the fence that comes before it can be seen. A6: until then it is nobody's.
 template <class Keys>
 Outcome BzTree<Keys>::make_leaf(std::span<const Item<Key>> items, Need need,
@@ -122,18 +141,8 @@ Outcome BzTree<Keys>::make_leaf(std::span<const Item<Key>> items, Need need,
     c_.medium.store(reinterpret_cast<Word*>(base + at), word, 0);
   };
   const bool has_tops = !Keys::kInlineBytes && bytes <= kUsualPageBytes;
-  Word tops = 0;
-  for (std::uint32_t i = 0; has_tops && i < items.size(); ++i) {
-    tops |= items[i].meta.top() ? LeafOf::top_of(i) : 0;
-  }
-  std::size_t at = kHeadBytes;
-  for (std::size_t i = 0; at < LeafOf::metas_at(bytes); at += sizeof(Word)) {
-    Word some = at == LeafOf::tops_at(bytes) ? tops : 0;
-    for (unsigned k = 0; k < sizeof(Word) && i < items.size(); ++k, ++i) {
-      some |= Word{LeafOf::fingerprint_of(items[i].meta.tag())} << 8 * k;
-    }
-    put(at, some);
-  }
+  put_fingerprints(base, items, has_tops);
+  std::size_t at = LeafOf::metas_at(bytes);
   std::uint32_t end = bytes;
   for (const auto& item : items) {
     const Meta m = item.meta;

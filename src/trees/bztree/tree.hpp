@@ -202,6 +202,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   enum class Need : std::uint8_t { growth, replacement };
   [[nodiscard]] bool get_page(Reserved& block, alloc::Placement placement, Need need);
   void keep_spares();
+  void put_fingerprints(std::byte* base, std::span<const Item<Key>> items, bool has_tops);
   [[nodiscard]] Outcome make_leaf(std::span<const Item<Key>> items, Need need,
                                   std::vector<Reserved>& fresh);
   [[nodiscard]] Outcome make_inner(std::uint32_t level, const Content& content, Need need,
