@@ -67,17 +67,6 @@ Result<Mapping> failed_mapping(int error) {
   return std::unexpected(system_error("cannot map the pool", error));
 }
 
-// 0 or an errno.
-int reserve_blocks(const Descriptor& file, std::uint64_t from, std::uint64_t to) {
-  int error = 0;
-  do {
-    error = ::fallocate(file.get(), 0, static_cast<off_t>(from), static_cast<off_t>(to - from)) == 0
-                ? 0
-                : errno;
-  } while (error == EINTR);
-  return error;
-}
-
 }  // namespace
 
 Error system_error(const std::string& what, int error) {
@@ -134,6 +123,16 @@ Result<void> Descriptor::lock(bool exclusive, const std::filesystem::path& path)
                                           "store, that process can make a backup "
                                           "(Store::backup, everleaf_backup, backup in "
                                           "Python)"});
+}
+
+int reserve_blocks(const Descriptor& file, std::uint64_t from, std::uint64_t to) noexcept {
+  int error = 0;
+  do {
+    error = ::fallocate(file.get(), 0, static_cast<off_t>(from), static_cast<off_t>(to - from)) == 0
+                ? 0
+                : errno;
+  } while (error == EINTR);
+  return error;
 }
 
 int try_allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to) noexcept {

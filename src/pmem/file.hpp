@@ -45,6 +45,10 @@ Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t 
 // The same without memory for a message: 0 or errno.
 [[nodiscard]] int try_allocate(const Descriptor& file, std::uint64_t from,
                                std::uint64_t to) noexcept;
+// The same where the file system can do it, whoever stores to those bytes meanwhile: else
+// EOPNOTSUPP, where try_allocate() writes blocks one by one.
+[[nodiscard]] int reserve_blocks(const Descriptor& file, std::uint64_t from,
+                                 std::uint64_t to) noexcept;
 
 // What one page table entry can map; mappings are aligned so.
 inline constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;

@@ -322,7 +322,7 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   // An observer wants to see the same at each run.
   cleared_ = file_.valid() && !read_only_ && observer == nullptr &&
              (on_tmpfs(file_.get()) || on_hugetlbfs(file_.get()));
-  cap_ = std::min({std::max(cap_, file_bytes), reserve, kMaxPoolBytes});
+  cap_ = std::min({std::max(cap_, file_bytes), reserve, kMaxPoolBytes}) / kLine * kLine;
   make_medium(mapping_.base(), file_bytes, observer, std::move(write_back));
   extend_copies(0, file_bytes);
   return {};
@@ -388,14 +388,21 @@ Result<void> PoolFile::format() {
 
 bool PoolFile::grow_if_needed(std::uint64_t bytes) {
   if (bytes <= medium_->size()) return true;
-  if (!file_.valid()) return grow_now(bytes);  // G1: it is one store, and nobody waits
+  // G1: it is one store, and nobody waits
+  if (!file_.valid()) return grow_now(bytes, nullptr) == Grown::done;
   waiting_.fetch_add(1, std::memory_order_relaxed);
-  bool grown = false;
-  {
-    const base::MutexGuard guard(grow_mutex_);
-    grown = bytes <= medium_->size() || grow_now(bytes);
-  }
+  Grown grown = Grown::turn_lost;
+  while (grown == Grown::turn_lost) grown = grow_in_turn(bytes);
   waiting_.fetch_sub(1, std::memory_order_relaxed);
+  return grown == Grown::done;
+}
+
+PoolFile::Grown PoolFile::grow_in_turn(std::uint64_t bytes) noexcept {
+  auto turn = turns_.begin();
+  if (!turn) return Grown::refused;
+  medium_->grow(turns_.bytes());  // G1: who published it may have been stopped since
+  const Grown grown = bytes <= medium_->size() ? Grown::done : grow_now(bytes, &*turn);
+  turns_.end(*turn);
   return grown;
 }
 
@@ -427,16 +434,20 @@ bool PoolFile::make_room(std::uint64_t bytes) {
   return true;
 }
 
-bool PoolFile::grow_now(std::uint64_t bytes) noexcept {
+// With a turn, where there is a file.
+PoolFile::Grown PoolFile::grow_now(std::uint64_t bytes, Turn* turn) noexcept {
   const std::uint64_t now = medium_->size();
-  if (!writable() || bytes > cap_ || medium_->failed()) return false;
+  if (!writable() || bytes > cap_ || medium_->failed()) return Grown::refused;
   // What the thread is there for it does; here only the least.
   const std::uint64_t step = ahead_runs_.load(std::memory_order_relaxed) ? 0 : room_at(now);
   const std::uint64_t target = target_of(std::max(bytes, now + step));
-  const bool backed = back(target);
-  if (file_.valid()) refused_ = !backed;
+  const Grown grown = back(target, turn);
+  if (grown != Grown::turn_lost) {
+    refused_.store(grown == Grown::refused, std::memory_order_relaxed);
+  }
   // The disk is nearly full: take only what is needed now.
-  return backed || (target > bytes && !medium_->failed() && back(bytes));
+  if (grown == Grown::refused && target > bytes && !medium_->failed()) return back(bytes, turn);
+  return grown;
 }
 
 // What is taken beyond what was asked for: few calls for large pools, little waste for small ones.
@@ -450,26 +461,45 @@ std::uint64_t PoolFile::target_of(std::uint64_t bytes) const noexcept {
   return std::min((bytes + unit - 1) / unit * unit, cap_);
 }
 
-// Backs everything below `target`. False: there is no storage, and nothing changed.
-bool PoolFile::back(std::uint64_t target) noexcept {
-  const std::uint64_t now = medium_->size();
-  if (file_.valid() && !read_only_) {
-    take_huge_pages(now, target);
-    if (try_allocate(file_, now, target) != 0) {
-      // What a refused growth has taken goes back: others need it, and a hole that it left could
-      // not be filled at the next open.
-      (void)cut(file_, now);
-      return false;
-    }
-    // The new size must survive before anything in the new part is acknowledged.
-    if (domain_.domain != Domain::process &&
-        !medium_->synced([this] { return ::fdatasync(file_.get()) == 0; })) {
-      return false;
-    }
+// Backs everything below `target`. Unless it is done nothing has changed.
+PoolFile::Grown PoolFile::back(std::uint64_t target, Turn* turn) noexcept {
+  if (turn == nullptr || read_only_) {
+    medium_->grow(target);
+    return Grown::done;
   }
-  extend_copies(now, target);
+  const Grown grown = back_file(target, *turn);
+  if (grown != Grown::done) return grown;
+  if (!turns_.publish(*turn, target)) return Grown::turn_lost;
   medium_->grow(target);
-  return true;
+  return Grown::done;
+}
+
+PoolFile::Grown PoolFile::back_file(std::uint64_t target, Turn& turn) noexcept {
+  using Phase = GrowthTurns::Phase;
+  const std::uint64_t now = medium_->size();
+  const bool copies = medium_->write_back() != nullptr;
+  if (copies && !turns_.enter(turn, Phase::alone)) return Grown::turn_lost;
+  take_huge_pages(now, target);
+  int error = reserve_blocks(file_, now, target);
+  if (error == EOPNOTSUPP) {
+    // A block that others use already would be written with what was read of it before.
+    if (!turns_.enter(turn, Phase::alone)) return Grown::turn_lost;
+    error = try_allocate(file_, now, target);
+  }
+  if (error != 0) {
+    // What a refused growth has taken goes back: others need it, and a hole that it left could
+    // not be filled at the next open.
+    if (!turns_.enter(turn, Phase::giving_back)) return Grown::turn_lost;
+    (void)cut(file_, now);
+    return Grown::refused;
+  }
+  // The new size must survive before anything in the new part is acknowledged.
+  if (domain_.domain != Domain::process &&
+      !medium_->synced([this] { return ::fdatasync(file_.get()) == 0; })) {
+    return Grown::refused;
+  }
+  if (copies) extend_copies(now, target);
+  return Grown::done;
 }
 
 // --- Growth ahead --------------------------------------------------------------------------------
@@ -480,8 +510,15 @@ void PoolFile::keep_ahead(std::uint64_t bytes) {
   wanted_.store(bytes, std::memory_order_relaxed);
   const std::uint64_t now = medium_->size();
   if (now < kAheadFrom || now - std::min(bytes, now) >= room_at(now) / 4 * 3) return;
-  const std::lock_guard guard(waking_);
-  if (stopping_.load(std::memory_order_relaxed)) return;
+  start_ahead();
+  asked_.fetch_add(1, std::memory_order_release);
+  asked_.notify_one();
+}
+
+void PoolFile::start_ahead() {
+  // Who has it starts the thread, or stops it.
+  const std::unique_lock guard(starting_, std::try_to_lock);
+  if (!guard.owns_lock() || stopping_.load(std::memory_order_relaxed)) return;
   if (!ahead_runs_.load(std::memory_order_relaxed)) {
     // Signals are for the threads of the program, and the one that a limit on file sizes sends
     // would end it: blocked, the limit is an error.
@@ -497,46 +534,51 @@ void PoolFile::keep_ahead(std::uint64_t bytes) {
     }
     (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
-  asked_ = true;
-  wake_.notify_one();
 }
 
 void PoolFile::run_ahead() {
-  while (true) {
-    {
-      std::unique_lock lock(waking_);
-      wake_.wait(lock, [this] { return asked_ || stopping_.load(std::memory_order_relaxed); });
-      asked_ = false;
-    }
+  std::uint32_t seen = 0;
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    asked_.wait(seen, std::memory_order_acquire);
+    seen = asked_.load(std::memory_order_acquire);
     while (!stopping_.load(std::memory_order_relaxed) && step_ahead()) {
     }
-    if (stopping_.load(std::memory_order_relaxed)) return;
   }
 }
 
 // One huge page more. False: there is room enough, or no more to be had.
 bool PoolFile::step_ahead() {
-  // Who waits goes first; a mutex does not see to that.
-  for (unsigned round = 0; waiting_.load(std::memory_order_relaxed) != 0; ++round) {
+  // Who waits goes first, unless it was stopped.
+  constexpr unsigned kRounds = 10'000;
+  for (unsigned round = 0; waiting_.load(std::memory_order_relaxed) != 0 && round < kRounds;
+       ++round) {
     if (stopping_.load(std::memory_order_relaxed)) return false;
     base::wait_a_little(round);
   }
-  const base::MutexGuard guard(grow_mutex_);
+  auto turn = turns_.begin();
+  if (!turn) return false;
+  medium_->grow(turns_.bytes());
   const std::uint64_t now = medium_->size();
   const std::uint64_t enough =
       std::min(wanted_.load(std::memory_order_relaxed) + room_at(now), cap_);
-  if (now >= enough || refused_ || medium_->failed()) return false;
+  const bool wanted =
+      now < enough && !refused_.load(std::memory_order_relaxed) && !medium_->failed();
+  const Grown grown = wanted ? back(target_of(now + 1), &*turn) : Grown::refused;
   // No error: whoever needs the space finds out what is left.
-  refused_ = !back(target_of(now + 1));
-  return !refused_;
+  if (wanted && grown != Grown::turn_lost) {
+    refused_.store(grown == Grown::refused, std::memory_order_relaxed);
+  }
+  turns_.end(*turn);
+  return grown != Grown::refused;
 }
 
 void PoolFile::stop_ahead() {
   {
-    const std::lock_guard guard(waking_);
+    const std::lock_guard guard(starting_);
     stopping_.store(true, std::memory_order_relaxed);
-    wake_.notify_all();
   }
+  asked_.fetch_add(1, std::memory_order_release);
+  asked_.notify_all();
   if (ahead_.joinable()) ahead_.join();
   ahead_runs_.store(false, std::memory_order_relaxed);
 }
@@ -544,9 +586,11 @@ void PoolFile::stop_ahead() {
 // Of what is new; allocate() does the rest, or finds that there is no room.
 void PoolFile::take_huge_pages(std::uint64_t from, std::uint64_t to) {
   std::uint64_t at = (from + kHugePage - 1) / kHugePage * kHugePage;
-  for (; huge_pages_ && at + kHugePage <= to; at += kHugePage) {
+  for (; huge_pages_.load(std::memory_order_relaxed) && at + kHugePage <= to; at += kHugePage) {
     // What was refused once is not asked for again: each attempt may look for a page for long.
-    huge_pages_ = mapping_.back_with_huge_page(file_, at);
+    if (!mapping_.back_with_huge_page(file_, at)) {
+      huge_pages_.store(false, std::memory_order_relaxed);
+    }
   }
 }
 

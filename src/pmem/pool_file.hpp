@@ -9,8 +9,13 @@
 // Thread safety: grow() and make_room() from any thread; the rest belongs to the thread that opens
 // and closes.
 // Invariants
-//   G1. One thread at a time changes the size of the file, and with it the medium's: it holds
-//       grow_mutex_. Without a file any thread moves the medium's.
+//   G1. Who makes the file longer has the turn (growth_turns.hpp), and keeps it until the new size
+//       is published; the medium's follows. All that comes before that leaves what others may
+//       already use as it is: storage that is there is allocated again, huge pages keep what they
+//       hold. So a turn can be taken over from who was stopped in it. Not so: giving back what a
+//       refused step took, and, on a `disk`, mapping copies over what is new (its file systems have
+//       locks of their own; who is stopped there is waited for). Without a file any thread moves
+//       the medium's size.
 //   G2. The room is never part of the heap: it is zeros behind the frontier, like any space that a
 //       killed growth leaves. What is killed within a step, too, is dropped or filled at open.
 //   G3. Growth ahead that is refused gives back what it took and is no error: it rests until a
@@ -18,7 +23,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -29,6 +33,7 @@
 
 #include "base/seam.hpp"
 #include "pmem/file.hpp"
+#include "pmem/growth_turns.hpp"
 #include "pmem/header.hpp"
 #include "pmem/medium.hpp"
 #include "pmem/unborn.hpp"
@@ -90,6 +95,8 @@ class PoolFile {
   void end_recovery() noexcept { recovering_ = false; }
   // From now on the pool grows when it must; waits for a step that is under way.
   void stop_ahead();
+  // Turns to grow that were taken from threads that were stopped in them.
+  [[nodiscard]] std::uint64_t turns_taken_over() const noexcept { return turns_.taken_over(); }
 
   // Marks the pool as in use: called once recovery is done. io if that was not written.
   Result<void> mark_open();
@@ -116,14 +123,19 @@ class PoolFile {
   [[nodiscard]] Result<Mapping> map_bytes(const PoolOptions& options, std::uint64_t file_bytes,
                                           std::uint64_t reserve) const;
   [[nodiscard]] std::unique_ptr<WriteBack> make_write_back(const PoolOptions& options) const;
+  enum class Grown : std::uint8_t { done, refused, turn_lost };
+  using Turn = GrowthTurns::Turn;
   // No memory: neither the thread nor who waits for it may end otherwise than by an answer.
-  bool grow_now(std::uint64_t bytes) noexcept;
+  Grown grow_in_turn(std::uint64_t bytes) noexcept;
+  Grown grow_now(std::uint64_t bytes, Turn* turn) noexcept;
   bool grow_if_needed(std::uint64_t bytes);
   [[nodiscard]] bool fits(std::uint64_t bytes) const;
   [[nodiscard]] std::uint64_t room_at(std::uint64_t size) const noexcept;
   [[nodiscard]] std::uint64_t target_of(std::uint64_t bytes) const noexcept;
-  bool back(std::uint64_t target) noexcept;
+  Grown back(std::uint64_t target, Turn* turn) noexcept;
+  Grown back_file(std::uint64_t target, Turn& turn) noexcept;
   void keep_ahead(std::uint64_t bytes);
+  void start_ahead();
   void run_ahead();
   bool step_ahead();
   void extend_copies(std::uint64_t from, std::uint64_t to);
@@ -140,20 +152,19 @@ class PoolFile {
   DomainChoice domain_;
   std::uint64_t cap_ = kMaxPoolBytes;
   bool read_only_ = false;
-  bool recovering_ = false;       // in the private mapping of a read-only pool
-  std::uint64_t read_bytes_ = 0;  // of the file, where it is read-only
-  bool huge_pages_ = false;       // worth an attempt
+  bool recovering_ = false;              // in the private mapping of a read-only pool
+  std::uint64_t read_bytes_ = 0;         // of the file, where it is read-only
+  std::atomic<bool> huge_pages_{false};  // worth an attempt
   bool was_clean_ = false;
   bool header_copy_damaged_ = false;
   Offset other_header_ = 0;  // the copy that was not taken
   bool cleared_ = false;     // by the system, as the file grows; worth the thread
-  base::Mutex grow_mutex_;
-  bool refused_ = false;                  // G3; guarded by grow_mutex_
+  GrowthTurns turns_;
+  std::atomic<bool> refused_{false};      // G3; a hint
   std::atomic<unsigned> waiting_{0};      // in grow() or make_room()
   std::atomic<std::uint64_t> wanted_{0};  // asked for last
-  std::mutex waking_;                     // guards the start of the thread, and asked_
-  std::condition_variable wake_;
-  bool asked_ = false;
+  std::atomic<std::uint32_t> asked_{0};   // how often; the thread waits for more
+  std::mutex starting_;                   // guards the start of the thread, and its stop
   std::atomic<bool> stopping_{false};
   std::atomic<bool> ahead_runs_{false};
   std::thread ahead_;
