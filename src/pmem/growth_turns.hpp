@@ -1,6 +1,7 @@
 // Whose turn it is to make the file of a pool longer. Not a lock: who was stopped in its turn loses
 // it after half a second, learns of that when it wants to publish a size, and has changed nothing
-// that others see.
+// that others use. Where steps are that slow by themselves the next ones are waited for longer, so
+// that one of them gets through.
 //
 // Thread safety: all methods from any thread; a Turn belongs to the thread that began it.
 // Invariants
@@ -10,6 +11,7 @@
 //       who had lost its turn before does not enter it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -26,7 +28,7 @@ class GrowthTurns {
   enum class Phase : std::uint8_t {
     none = 0,
     working = 1,      // all that is done may be done twice, or beside others' work: taken over
-    giving_back = 2,  // who waits for two seconds takes growth as refused, which it was
+    giving_back = 2,  // who waits for two seconds gives up: its holder's step was refused
     alone = 3,        // waited for as long as it takes
   };
   class Turn {
@@ -35,20 +37,24 @@ class GrowthTurns {
     std::uint64_t word_;
   };
 
-  // Waits for the turn. nullopt: somebody keeps on giving back.
-  [[nodiscard]] std::optional<Turn> begin() noexcept {
+  // Waits for the turn. nullopt: there are `wanted` bytes now, or somebody keeps on giving back.
+  [[nodiscard]] std::optional<Turn> begin(std::uint64_t wanted = kAny) noexcept {
     Patience patience;
     std::uint64_t seen = word_.load(std::memory_order_acquire);
-    while (true) {
+    while (bytes_of(seen) < wanted) {
       const Phase phase = phase_of(seen);
       const std::uint64_t waited = phase == Phase::none ? 0 : patience.waited(seen);
-      const bool taken_over = phase == Phase::working && waited >= kPatience;
+      const unsigned slow = std::min(in_a_row_.load(std::memory_order_relaxed), 8U);
+      const bool taken_over = phase == Phase::working && waited >= kPatience << slow;
       if (phase == Phase::none || taken_over) {
         const std::uint64_t mine = word_of(bytes_of(seen), ticket_of(seen) + 1, Phase::working);
         // Acquire: what the turn before has done. Release: for whom it is taken from, nothing.
         if (word_.compare_exchange_strong(seen, mine, std::memory_order_acq_rel,
                                           std::memory_order_acquire)) {
-          if (taken_over) taken_over_.fetch_add(1, std::memory_order_relaxed);
+          if (taken_over) {
+            taken_over_.fetch_add(1, std::memory_order_relaxed);
+            in_a_row_.fetch_add(1, std::memory_order_relaxed);
+          }
           return Turn(mine);
         }
         continue;
@@ -63,6 +69,7 @@ class GrowthTurns {
       patience.wait();
       seen = word_.load(std::memory_order_acquire);
     }
+    return std::nullopt;
   }
 
   // Before what must not be done beside another turn. False: the turn is lost.
@@ -70,10 +77,21 @@ class GrowthTurns {
     return phase_of(turn.word_) >= phase ||
            change(turn, word_of(bytes_of(turn.word_), ticket_of(turn.word_), phase));
   }
+  // Everything is given back.
+  void leave_giving_back(Turn& turn) noexcept {
+    if (phase_of(turn.word_) != Phase::giving_back) return;
+    (void)change(turn, word_of(bytes_of(turn.word_), ticket_of(turn.word_), Phase::working));
+  }
+  // Whether it is not lost yet.
+  [[nodiscard]] bool holds(const Turn& turn) const noexcept {
+    return word_.load(std::memory_order_relaxed) == turn.word_;
+  }
 
   // Ends the turn with this size of the file, whole lines. False: it was lost, and nothing changed.
   [[nodiscard]] bool publish(Turn& turn, std::uint64_t bytes) noexcept {
-    return change(turn, word_of(bytes, ticket_of(turn.word_), Phase::none));
+    if (!change(turn, word_of(bytes, ticket_of(turn.word_), Phase::none))) return false;
+    in_a_row_.store(0, std::memory_order_relaxed);
+    return true;
   }
   void end(Turn& turn) noexcept { (void)publish(turn, bytes_of(turn.word_)); }
 
@@ -89,6 +107,7 @@ class GrowthTurns {
  private:
   static constexpr std::uint64_t kPatience = 500'000'000;  // nanoseconds
   static constexpr std::uint64_t kLastPatience = 2'000'000'000;
+  static constexpr std::uint64_t kAny = ~std::uint64_t{0};
   static constexpr unsigned kTicketBits = 27;
   static constexpr unsigned kBytesAt = kTicketBits + 2;
 
@@ -126,11 +145,12 @@ class GrowthTurns {
     }
     void wait() noexcept {
       constexpr unsigned kSpins = 64;
+      constexpr unsigned kShort = 256;
       // A step of growth takes about a millisecond.
       if (round_ < kSpins) {
         base::wait_a_little(round_);
       } else {
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
+        std::this_thread::sleep_for(std::chrono::microseconds(round_ < kShort ? 50 : 1000));
       }
       ++round_;
     }
@@ -144,6 +164,7 @@ class GrowthTurns {
   std::atomic<std::uint64_t> word_{0};  // phase: 2 bits; ticket: 27; the size in lines: 35
   std::atomic<std::uint64_t> given_up_{0};
   std::atomic<std::uint64_t> taken_over_{0};
+  std::atomic<unsigned> in_a_row_{0};  // taken over since a turn got through
 };
 
 }  // namespace everleaf::pmem

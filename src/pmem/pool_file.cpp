@@ -390,6 +390,8 @@ bool PoolFile::grow_if_needed(std::uint64_t bytes) {
   if (bytes <= medium_->size()) return true;
   // G1: it is one store, and nobody waits
   if (!file_.valid()) return grow_now(bytes, nullptr) == Grown::done;
+  if (bytes > cap_) return false;
+  bytes = (bytes + kLine - 1) / kLine * kLine;
   waiting_.fetch_add(1, std::memory_order_relaxed);
   Grown grown = Grown::turn_lost;
   while (grown == Grown::turn_lost) grown = grow_in_turn(bytes);
@@ -398,10 +400,11 @@ bool PoolFile::grow_if_needed(std::uint64_t bytes) {
 }
 
 PoolFile::Grown PoolFile::grow_in_turn(std::uint64_t bytes) noexcept {
-  auto turn = turns_.begin();
-  if (!turn) return Grown::refused;
+  auto turn = turns_.begin(bytes);
   medium_->grow(turns_.bytes());  // G1: who published it may have been stopped since
-  const Grown grown = bytes <= medium_->size() ? Grown::done : grow_now(bytes, &*turn);
+  const bool there = bytes <= medium_->size();
+  if (!turn) return there ? Grown::done : Grown::refused;
+  const Grown grown = there ? Grown::done : grow_now(bytes, &*turn);
   turns_.end(*turn);
   return grown;
 }
@@ -477,9 +480,9 @@ PoolFile::Grown PoolFile::back(std::uint64_t target, Turn* turn) noexcept {
 PoolFile::Grown PoolFile::back_file(std::uint64_t target, Turn& turn) noexcept {
   using Phase = GrowthTurns::Phase;
   const std::uint64_t now = medium_->size();
-  const bool copies = medium_->write_back() != nullptr;
-  if (copies && !turns_.enter(turn, Phase::alone)) return Grown::turn_lost;
-  take_huge_pages(now, target);
+  const bool disk = domain_.domain == Domain::disk;
+  if (disk && !turns_.enter(turn, Phase::alone)) return Grown::turn_lost;
+  take_huge_pages(now, target, turn);
   int error = reserve_blocks(file_, now, target);
   if (error == EOPNOTSUPP) {
     // A block that others use already would be written with what was read of it before.
@@ -491,14 +494,18 @@ PoolFile::Grown PoolFile::back_file(std::uint64_t target, Turn& turn) noexcept {
     // not be filled at the next open.
     if (!turns_.enter(turn, Phase::giving_back)) return Grown::turn_lost;
     (void)cut(file_, now);
+    turns_.leave_giving_back(turn);
     return Grown::refused;
   }
   // The new size must survive before anything in the new part is acknowledged.
-  if (domain_.domain != Domain::process &&
-      !medium_->synced([this] { return ::fdatasync(file_.get()) == 0; })) {
+  const auto sync = [this] { return ::fdatasync(file_.get()) == 0; };
+  if (disk) {
+    if (!medium_->synced(sync)) return Grown::refused;
+    extend_copies(now, target);
+  } else if (domain_.domain != Domain::process && !sync()) {
+    medium_->fail();  // not synced(): it waits for who is stopped there
     return Grown::refused;
   }
-  if (copies) extend_copies(now, target);
   return Grown::done;
 }
 
@@ -584,13 +591,13 @@ void PoolFile::stop_ahead() {
 }
 
 // Of what is new; allocate() does the rest, or finds that there is no room.
-void PoolFile::take_huge_pages(std::uint64_t from, std::uint64_t to) {
+void PoolFile::take_huge_pages(std::uint64_t from, std::uint64_t to, const Turn& turn) {
   std::uint64_t at = (from + kHugePage - 1) / kHugePage * kHugePage;
   for (; huge_pages_.load(std::memory_order_relaxed) && at + kHugePage <= to; at += kHugePage) {
+    if (mapping_.back_with_huge_page(file_, at)) continue;
+    if (!turns_.holds(turn)) return;  // others cut the file meanwhile
     // What was refused once is not asked for again: each attempt may look for a page for long.
-    if (!mapping_.back_with_huge_page(file_, at)) {
-      huge_pages_.store(false, std::memory_order_relaxed);
-    }
+    huge_pages_.store(false, std::memory_order_relaxed);
   }
 }
 

@@ -13,9 +13,9 @@
 //       is published; the medium's follows. All that comes before that leaves what others may
 //       already use as it is: storage that is there is allocated again, huge pages keep what they
 //       hold. So a turn can be taken over from who was stopped in it. Not so: giving back what a
-//       refused step took, and, on a `disk`, mapping copies over what is new (its file systems have
-//       locks of their own; who is stopped there is waited for). Without a file any thread moves
-//       the medium's size.
+//       refused step took; on a `disk` syncs, of which each waits for all, and mapping copies over
+//       what is new: who is stopped there is waited for. Without a file any thread moves the
+//       medium's size.
 //   G2. The room is never part of the heap: it is zeros behind the frontier, like any space that a
 //       killed growth leaves. What is killed within a step, too, is dropped or filled at open.
 //   G3. Growth ahead that is refused gives back what it took and is no error: it rests until a
@@ -140,7 +140,7 @@ class PoolFile {
   bool step_ahead();
   void extend_copies(std::uint64_t from, std::uint64_t to);
   void drop_unborn(std::uint64_t file_bytes);
-  void take_huge_pages(std::uint64_t from, std::uint64_t to);
+  void take_huge_pages(std::uint64_t from, std::uint64_t to, const Turn& turn);
   [[nodiscard]] Result<void> format();
   [[nodiscard]] Error write_back_failed() const;
 

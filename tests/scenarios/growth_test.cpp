@@ -1,13 +1,13 @@
 // Whose turn it is to make a pool's file longer, and threads that are stopped in their turn.
-#include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <optional>
 #include <string>
 #include <thread>
 
-#include <pthread.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "pmem/growth_turns.hpp"
@@ -97,107 +97,193 @@ TEST(GrowthTurns, OneAtATime) {
   EXPECT_EQ(turns.bytes(), 40'000 * pmem::kLine);
 }
 
-#ifndef __SANITIZE_THREAD__  // which holds signals back until the thread waits for something
+// --- Threads that are stopped in the midst of a growth ---
 
-// Stops threads where they are, but for what the system finishes first.
-class Brake {
- public:
-  Brake() {
-    EXPECT_EQ(::pipe(stopped_.data()), 0);
-    EXPECT_EQ(::pipe(go_on_.data()), 0);
-    struct sigaction action {};
-    action.sa_handler = stop_here;
-    EXPECT_EQ(::sigaction(SIGUSR1, &action, &before_), 0);
-  }
-  Brake(const Brake&) = delete;
-  Brake& operator=(const Brake&) = delete;
-  ~Brake() {
-    EXPECT_EQ(::sigaction(SIGUSR1, &before_, nullptr), 0);
-    for (const int fd : {stopped_[0], stopped_[1], go_on_[0], go_on_[1]}) ::close(fd);
-  }
-  void stop(std::thread& thread) {
-    ASSERT_EQ(::pthread_kill(thread.native_handle(), SIGUSR1), 0);
-    char byte = 0;
-    ASSERT_EQ(::read(stopped_[0], &byte, 1), 1);
-  }
-  void go_on() { ASSERT_EQ(::write(go_on_[1], "x", 1), 1); }
+enum class Point : std::uint8_t { nowhere, before_allocation, after_allocation, sync, cut };
 
- private:
-  static void stop_here(int) {
-    char byte = 0;
-    if (::write(stopped_[1], "x", 1) != 1 || ::read(go_on_[0], &byte, 1) != 1) ::abort();
+// Where the thread that says so is stopped, once, until it may go on.
+struct Trap {
+  static inline thread_local bool mine = false;
+  static inline std::atomic<Point> at = Point::nowhere;
+  static inline std::atomic<bool> allocation_fails = false;  // its next one
+  static inline std::atomic<bool> stopped = false;
+  static inline std::atomic<bool> go_on = false;
+  static inline std::atomic<int> cuts = 0;
+
+  static void pass(Point point) {
+    if (!mine || at != point) return;
+    at = Point::nowhere;
+    stopped = true;
+    while (!go_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  static inline std::array<int, 2> stopped_{};
-  static inline std::array<int, 2> go_on_{};
-  struct sigaction before_ {};
 };
 
-// A thread is stopped for good, as far as others can see, while it makes the file longer; they make
-// it longer all the same, and what they store there stays when it goes on.
-void stop_in_the_midst(Domain domain) {
-  constexpr int kRounds = 400;
-  constexpr std::uint64_t kEnough = 3;  // each takes half a second
-  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-  const Scratch scratch;
-  PoolOptions options;
-  options.domain = domain;
-  options.emulate = true;
-  std::uint64_t keys = 0;
-  const auto key = [](std::uint64_t i) { return std::string(20000, 'k') + std::to_string(i); };
-  {
-    Pool pool = Pool::open(scratch / "pool", options).value();
-    pmem::PoolFile& file = PoolAccess::state(pool).file();
-    auto index = pool.index<Bytes>("index", "bztree").value();
-    Brake brake;
-    std::atomic<int> round = 0;
-    std::atomic<int> done = 0;
-    std::atomic<bool> over = false;
-    std::thread grower([&] {
-      for (int seen = 0; !over;) {
-        if (round == seen) continue;
-        EXPECT_TRUE(file.grow(file.medium().size() + kMiB));
-        done = ++seen;
-      }
-    });
-    for (int i = 1; i <= kRounds && file.turns_taken_over() < kEnough; ++i) {
-      round = i;
-      for (int spin = 0; spin < i % 40 * 100; ++spin) base::wait_a_little(0);
-      ASSERT_NO_FATAL_FAILURE(brake.stop(grower));
-      // It has its own turn, and uses what it got: keys of that length take a slab each.
-      const std::uint64_t taken = file.turns_taken_over();
-      EXPECT_TRUE(file.grow(file.medium().size() + 1));
-      if (file.turns_taken_over() != taken) {
-        const std::uint64_t size = file.medium().size();
-        while (file.medium().size() == size) {
-          ASSERT_EQ(index.insert(key(keys), keys), Outcome::done);
-          ++keys;
-        }
-      }
-      ASSERT_NO_FATAL_FAILURE(brake.go_on());
-      while (done != i) std::this_thread::yield();
-    }
-    over = true;
-    grower.join();
-    EXPECT_GE(file.turns_taken_over(), kEnough) << "it was never stopped in its turn";
-    EXPECT_EQ(unsound(pool), "");
+}  // namespace
+}  // namespace everleaf::test
+
+// What the library calls, in this program.
+extern "C" int fallocate(int fd, int mode, off_t from, off_t bytes) {
+  using everleaf::test::Point;
+  using everleaf::test::Trap;
+  Trap::pass(Point::before_allocation);
+  if (Trap::mine && Trap::allocation_fails.exchange(false)) {
+    errno = ENOSPC;
+    return -1;
   }
-  Pool pool = Pool::open(scratch / "pool", options).value();
-  EXPECT_TRUE(pool.info().clean);
-  auto index = pool.index<Bytes>("index").value();
-  EXPECT_EQ(index.size(), keys);
-  for (std::uint64_t i = 0; i < keys; ++i) ASSERT_EQ(*index.find(key(i)), i);
-  EXPECT_EQ(unsound(pool), "");
+  const auto result = static_cast<int>(::syscall(SYS_fallocate, fd, mode, from, bytes));
+  const int error = errno;
+  Trap::pass(Point::after_allocation);
+  errno = error;
+  return result;
 }
 
-TEST(Growth, AStoppedThreadHoldsNobodyUp) {
-  stop_in_the_midst(Domain::process);
+extern "C" int fdatasync(int fd) {
+  const auto result = static_cast<int>(::syscall(SYS_fdatasync, fd));
+  everleaf::test::Trap::pass(everleaf::test::Point::sync);
+  return result;
 }
 
-TEST(Growth, AStoppedThreadHoldsNobodyUpInMemory) {
-  stop_in_the_midst(Domain::memory);
+extern "C" int ftruncate(int fd, off_t bytes) noexcept {
+  ++everleaf::test::Trap::cuts;
+  everleaf::test::Trap::pass(everleaf::test::Point::cut);
+  return static_cast<int>(::syscall(SYS_ftruncate, fd, bytes));
 }
 
-#endif
+namespace everleaf::test {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kStep = 4 * kMiB;
+
+// A pool that a second thread makes longer by a step, and is stopped at `point`.
+class Growth : public ::testing::Test {
+ protected:
+  void open(Domain domain, bool huge_pages) {
+    options_.domain = domain;
+    options_.emulate = true;
+    options_.max_bytes = 64 * kMiB;
+    options_.huge_pages = huge_pages;
+    pool_.emplace(Pool::open(scratch_ / "pool", options_).value());
+    index_.emplace(pool_->index<Bytes>("index", "bztree").value());
+    before_ = file().medium().size();
+  }
+  void stop_at(Point point, bool allocation_fails = false, std::uint64_t step = kStep) {
+    Trap::stopped = Trap::go_on = false;
+    Trap::cuts = 0;
+    Trap::at = point;
+    Trap::allocation_fails = allocation_fails;
+    grower_ = std::thread([this, step] {
+      Trap::mine = true;
+      EXPECT_TRUE(file().grow(before_ + step));
+      Trap::mine = false;
+    });
+    while (!Trap::stopped) std::this_thread::yield();
+  }
+  void go_on() {
+    Trap::go_on = true;
+    if (grower_.joinable()) grower_.join();
+  }
+  void TearDown() override { go_on(); }
+
+  pmem::PoolFile& file() { return PoolAccess::state(*pool_).file(); }
+  // Keys of that length take a slab each.
+  static std::string key(std::uint64_t i) { return std::string(20000, 'k') + std::to_string(i); }
+  // Until everything that there was is in use.
+  void fill() {
+    const std::uint64_t size = file().medium().size();
+    for (; file().medium().size() == size; ++keys_) {
+      ASSERT_EQ(index_->insert(key(keys_), keys_), Outcome::done);
+    }
+  }
+  void verify() {
+    EXPECT_EQ(unsound(*pool_), "");
+    index_.reset();
+    pool_.reset();
+    pool_.emplace(Pool::open(scratch_ / "pool", options_).value());
+    EXPECT_TRUE(pool_->info().clean);
+    auto index = pool_->index<Bytes>("index").value();
+    EXPECT_EQ(index.size(), keys_);
+    for (std::uint64_t i = 0; i < keys_; ++i) ASSERT_EQ(*index.find(key(i)), i);
+    EXPECT_EQ(unsound(*pool_), "");
+  }
+  // Others make the file longer all the same, and what they store there stays when it goes on.
+  void nobody_is_held_up(Domain domain, Point point, bool huge_pages) {
+    open(domain, huge_pages);
+    stop_at(point);
+    EXPECT_TRUE(file().grow(before_ + kStep));
+    EXPECT_GE(file().turns_taken_over(), 1U);
+    ASSERT_NO_FATAL_FAILURE(fill());
+    go_on();
+    EXPECT_EQ(Trap::cuts, 0);
+    verify();
+  }
+
+ private:
+  Scratch scratch_;
+  PoolOptions options_;
+  std::optional<Pool> pool_;
+  std::optional<Index<Bytes>> index_;
+  std::uint64_t keys_ = 0;
+  std::thread grower_;
+
+ protected:
+  std::uint64_t before_ = 0;
+};
+
+TEST_F(Growth, AStoppedThreadHoldsNobodyUp) {
+  nobody_is_held_up(Domain::process, Point::before_allocation, true);
+}
+
+TEST_F(Growth, AStoppedThreadThatHasAllocatedHoldsNobodyUp) {
+  nobody_is_held_up(Domain::process, Point::after_allocation, false);
+}
+
+TEST_F(Growth, AStoppedThreadThatSyncsHoldsNobodyUp) {
+  nobody_is_held_up(Domain::memory, Point::sync, true);
+}
+
+// What it was refused before is in use when it goes on: it gives nothing back.
+TEST_F(Growth, WhoHasLostItsTurnCutsNothing) {
+  open(Domain::process, false);
+  stop_at(Point::before_allocation, true);
+  EXPECT_TRUE(file().grow(before_ + kStep));
+  ASSERT_NO_FATAL_FAILURE(fill());
+  go_on();
+  EXPECT_EQ(Trap::cuts, 0);
+  verify();
+}
+
+TEST_F(Growth, WhoGivesBackIsNotTakenOver) {
+  open(Domain::process, false);
+  constexpr std::uint64_t kLess = 4096;  // than a step
+  stop_at(Point::cut, true, kLess);
+  EXPECT_FALSE(file().grow(before_ + kMiB)) << "its storage would be cut";
+  EXPECT_EQ(file().turns_taken_over(), 0U);
+  go_on();  // the step was refused; what was asked for is not
+  EXPECT_EQ(Trap::cuts, 1);
+  EXPECT_EQ(file().medium().size(), before_ + kLess);
+  EXPECT_TRUE(file().grow(before_ + kMiB));
+  ASSERT_NO_FATAL_FAILURE(fill());
+  verify();
+}
+
+TEST_F(Growth, OnADiskItIsWaitedFor) {
+  open(Domain::disk, false);
+  stop_at(Point::after_allocation);
+  std::atomic<bool> grown = false;
+  std::thread other([&] {
+    EXPECT_TRUE(file().grow(before_ + kStep));
+    grown = true;
+  });
+  // Longer than elsewhere: what is wrong may pass unseen, what is right never fails.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  EXPECT_FALSE(grown);
+  go_on();
+  other.join();
+  EXPECT_EQ(file().turns_taken_over(), 0U);
+  ASSERT_NO_FATAL_FAILURE(fill());
+  verify();
+}
 
 }  // namespace
 }  // namespace everleaf::test
