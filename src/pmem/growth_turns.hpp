@@ -44,7 +44,7 @@ class GrowthTurns {
     while (bytes_of(seen) < wanted) {
       const Phase phase = phase_of(seen);
       const std::uint64_t waited = phase == Phase::none ? 0 : patience.waited(seen);
-      const unsigned slow = std::min(in_a_row_.load(std::memory_order_relaxed), 8U);
+      const unsigned slow = std::min(in_a_row_.load(std::memory_order_relaxed), kMostDoublings);
       const bool taken_over = phase == Phase::working && waited >= kPatience << slow;
       if (phase == Phase::none || taken_over) {
         const std::uint64_t mine = word_of(bytes_of(seen), ticket_of(seen) + 1, Phase::working);
@@ -89,8 +89,9 @@ class GrowthTurns {
 
   // Ends the turn with this size of the file, whole lines. False: it was lost, and nothing changed.
   [[nodiscard]] bool publish(Turn& turn, std::uint64_t bytes) noexcept {
+    const bool more = bytes > bytes_of(turn.word_);
     if (!change(turn, word_of(bytes, ticket_of(turn.word_), Phase::none))) return false;
-    in_a_row_.store(0, std::memory_order_relaxed);
+    if (more) in_a_row_.store(0, std::memory_order_relaxed);
     return true;
   }
   void end(Turn& turn) noexcept { (void)publish(turn, bytes_of(turn.word_)); }
@@ -107,6 +108,7 @@ class GrowthTurns {
  private:
   static constexpr std::uint64_t kPatience = 500'000'000;  // nanoseconds
   static constexpr std::uint64_t kLastPatience = 2'000'000'000;
+  static constexpr unsigned kMostDoublings = 5;
   static constexpr std::uint64_t kAny = ~std::uint64_t{0};
   static constexpr unsigned kTicketBits = 27;
   static constexpr unsigned kBytesAt = kTicketBits + 2;
@@ -164,7 +166,7 @@ class GrowthTurns {
   std::atomic<std::uint64_t> word_{0};  // phase: 2 bits; ticket: 27; the size in lines: 35
   std::atomic<std::uint64_t> given_up_{0};
   std::atomic<std::uint64_t> taken_over_{0};
-  std::atomic<unsigned> in_a_row_{0};  // taken over since a turn got through
+  std::atomic<unsigned> in_a_row_{0};  // taken over since a size was published
 };
 
 }  // namespace everleaf::pmem

@@ -11,7 +11,8 @@
 //       written back whole, and x86 makes stores visible in their order. The kernel tells a failed
 //       write-back of a file to one caller, who need not be the one whose pages failed. So a system
 //       call that waits for write-back runs in synced(), and its success counts when all that ran
-//       beside it have ended and none of them failed.
+//       beside it have ended and none of them failed. Elsewhere than on a `disk` flushes write
+//       back, and the kernel is asked for the size of the file alone.
 //   M3. size() only grows once the pool is open; bytes below it are backed by storage, so touching
 //       them cannot fault (for want of storage: a store to a private copy may want memory).
 #pragma once

@@ -56,6 +56,51 @@ TEST(GrowthTurns, NobodyTakesOverWhoGivesBack) {
   EXPECT_EQ(turns.taken_over(), 0U);
 }
 
+TEST(GrowthTurns, WhoHasGivenBackIsTakenOver) {
+  GrowthTurns turns;
+  auto stopped = turns.begin();
+  ASSERT_TRUE(turns.enter(*stopped, Phase::giving_back));
+  turns.leave_giving_back(*stopped);
+  EXPECT_TRUE(turns.holds(*stopped));
+  EXPECT_TRUE(turns.begin());
+  EXPECT_EQ(turns.taken_over(), 1U);
+  EXPECT_FALSE(turns.holds(*stopped));
+}
+
+TEST(GrowthTurns, NobodyWaitsForWhatIsThere) {
+  GrowthTurns turns;
+  auto first = turns.begin();
+  ASSERT_TRUE(turns.publish(*first, 4096));
+  auto stopped = turns.begin();
+  ASSERT_TRUE(stopped);
+  EXPECT_FALSE(turns.begin(4096));
+  EXPECT_EQ(turns.taken_over(), 0U);
+  EXPECT_TRUE(turns.begin(4097));
+  EXPECT_EQ(turns.taken_over(), 1U);
+}
+
+// So that steps that take longer than the wait get through.
+TEST(GrowthTurns, EachTakeOverIsWaitedForLonger) {
+  constexpr std::uint64_t kTwice = 1'000'000'000;
+  GrowthTurns turns;
+  ASSERT_TRUE(turns.begin());
+  auto second = turns.begin();
+  ASSERT_TRUE(second);
+  std::uint64_t from = base::now_ns();
+  ASSERT_TRUE(turns.begin());
+  EXPECT_GE(base::now_ns() - from, kTwice);
+  from = base::now_ns();
+  auto last = turns.begin();
+  ASSERT_TRUE(last);
+  EXPECT_GE(base::now_ns() - from, 2 * kTwice);
+  turns.end(*last);  // nothing got through
+  ASSERT_TRUE(turns.begin());
+  from = base::now_ns();
+  last = turns.begin();
+  ASSERT_TRUE(last);
+  EXPECT_GE(base::now_ns() - from, 4 * kTwice);
+}
+
 TEST(GrowthTurns, WhoIsAloneIsWaitedFor) {
   GrowthTurns turns;
   auto slow = turns.begin();
@@ -63,10 +108,9 @@ TEST(GrowthTurns, WhoIsAloneIsWaitedFor) {
   std::atomic<bool> began = false;
   std::thread other([&] {
     auto turn = turns.begin();
-    ASSERT_TRUE(turn);
     began = true;
     EXPECT_EQ(turns.bytes(), 128U);
-    turns.end(*turn);
+    if (turn) turns.end(*turn);
   });
   // Longer than anybody else would wait: what is wrong may pass unseen, what is right never fails.
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));
@@ -86,9 +130,9 @@ TEST(GrowthTurns, OneAtATime) {
       // On a busy machine it may have been taken over by now.
       if (!turns.enter(*turn, Phase::alone)) continue;
       ++i;
-      ASSERT_EQ(turns.bytes(), bytes);
+      EXPECT_EQ(turns.bytes(), bytes);
       bytes += pmem::kLine;
-      ASSERT_TRUE(turns.publish(*turn, bytes));
+      EXPECT_TRUE(turns.publish(*turn, bytes));
     }
   };
   std::thread other(grow);
@@ -108,6 +152,7 @@ struct Trap {
   static inline std::atomic<bool> allocation_fails = false;  // its next one
   static inline std::atomic<bool> stopped = false;
   static inline std::atomic<bool> go_on = false;
+  static inline std::atomic<bool> sync_fails = false;
   static inline std::atomic<int> cuts = 0;
 
   static void pass(Point point) {
@@ -138,6 +183,10 @@ extern "C" int fallocate(int fd, int mode, off_t from, off_t bytes) {
 }
 
 extern "C" int fdatasync(int fd) {
+  if (everleaf::test::Trap::sync_fails.exchange(false)) {
+    errno = EIO;
+    return -1;
+  }
   const auto result = static_cast<int>(::syscall(SYS_fdatasync, fd));
   everleaf::test::Trap::pass(everleaf::test::Point::sync);
   return result;
@@ -176,8 +225,10 @@ class Growth : public ::testing::Test {
       Trap::mine = true;
       EXPECT_TRUE(file().grow(before_ + step));
       Trap::mine = false;
+      ended_ = true;
     });
-    while (!Trap::stopped) std::this_thread::yield();
+    while (!Trap::stopped && !ended_) std::this_thread::yield();
+    ASSERT_TRUE(Trap::stopped) << "it does not come there";
   }
   void go_on() {
     Trap::go_on = true;
@@ -209,7 +260,7 @@ class Growth : public ::testing::Test {
   // Others make the file longer all the same, and what they store there stays when it goes on.
   void nobody_is_held_up(Domain domain, Point point, bool huge_pages) {
     open(domain, huge_pages);
-    stop_at(point);
+    ASSERT_NO_FATAL_FAILURE(stop_at(point));
     EXPECT_TRUE(file().grow(before_ + kStep));
     EXPECT_GE(file().turns_taken_over(), 1U);
     ASSERT_NO_FATAL_FAILURE(fill());
@@ -225,6 +276,7 @@ class Growth : public ::testing::Test {
   std::optional<Index<Bytes>> index_;
   std::uint64_t keys_ = 0;
   std::thread grower_;
+  std::atomic<bool> ended_ = false;
 
  protected:
   std::uint64_t before_ = 0;
@@ -245,7 +297,7 @@ TEST_F(Growth, AStoppedThreadThatSyncsHoldsNobodyUp) {
 // What it was refused before is in use when it goes on: it gives nothing back.
 TEST_F(Growth, WhoHasLostItsTurnCutsNothing) {
   open(Domain::process, false);
-  stop_at(Point::before_allocation, true);
+  ASSERT_NO_FATAL_FAILURE(stop_at(Point::before_allocation, true));
   EXPECT_TRUE(file().grow(before_ + kStep));
   ASSERT_NO_FATAL_FAILURE(fill());
   go_on();
@@ -256,7 +308,7 @@ TEST_F(Growth, WhoHasLostItsTurnCutsNothing) {
 TEST_F(Growth, WhoGivesBackIsNotTakenOver) {
   open(Domain::process, false);
   constexpr std::uint64_t kLess = 4096;  // than a step
-  stop_at(Point::cut, true, kLess);
+  ASSERT_NO_FATAL_FAILURE(stop_at(Point::cut, true, kLess));
   EXPECT_FALSE(file().grow(before_ + kMiB)) << "its storage would be cut";
   EXPECT_EQ(file().turns_taken_over(), 0U);
   go_on();  // the step was refused; what was asked for is not
@@ -267,9 +319,18 @@ TEST_F(Growth, WhoGivesBackIsNotTakenOver) {
   verify();
 }
 
+TEST_F(Growth, AFailedSyncIsSticky) {
+  open(Domain::memory, false);
+  Trap::sync_fails = true;
+  EXPECT_FALSE(file().grow(before_ + kStep));
+  EXPECT_TRUE(file().medium().failed());
+  EXPECT_FALSE(file().grow(before_ + kStep));
+  EXPECT_EQ(file().medium().size(), before_);
+}
+
 TEST_F(Growth, OnADiskItIsWaitedFor) {
   open(Domain::disk, false);
-  stop_at(Point::after_allocation);
+  ASSERT_NO_FATAL_FAILURE(stop_at(Point::after_allocation));
   std::atomic<bool> grown = false;
   std::thread other([&] {
     EXPECT_TRUE(file().grow(before_ + kStep));
