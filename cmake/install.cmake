@@ -14,7 +14,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/everleaf ${EVERLEAF_MADE_INCLUDE
 # What words/word_pool.hpp includes.
 foreach(header words/word_pool.hpp pmwcas/pmwcas.hpp pmwcas/layout.hpp alloc/grace.hpp alloc/ground.hpp alloc/heap.hpp
     alloc/redo_log.hpp base/limits.hpp base/seam.hpp base/thread_slot.hpp pmem/file.hpp pmem/format.hpp
-    pmem/header.hpp pmem/medium.hpp pmem/pool_file.hpp pmem/site.hpp pmem/unborn.hpp pmem/write_back.hpp)
+    pmem/growth_turns.hpp pmem/header.hpp pmem/medium.hpp pmem/pool_file.hpp pmem/site.hpp pmem/unborn.hpp pmem/write_back.hpp)
   get_filename_component(directory ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/src/${header}
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/everleaf-pmwcas/${directory} COMPONENT development)
