@@ -5,8 +5,8 @@
 //
 // Thread safety: all methods from any thread; a Turn belongs to the thread that began it.
 // Invariants
-//   U1. Turns have different tickets: a holder's compare-and-swap fails once another turn has
-//   begun. U2. Sizes are published by the holder alone, and only grow. What was allocated below a
+//   U1. No two turns have one ticket: who lost its turn cannot change the word any more.
+//   U2. Sizes are published by the holder alone, and only grow. What was allocated below a
 //       published size is given back by nobody: giving back is a phase that nobody takes over, and
 //       who had lost its turn before does not enter it.
 #pragma once

@@ -518,6 +518,7 @@ void PoolFile::keep_ahead(std::uint64_t bytes) {
   const std::uint64_t now = medium_->size();
   if (now < kAheadFrom || now - std::min(bytes, now) >= room_at(now) / 4 * 3) return;
   start_ahead();
+  // Release: the thread sees what is wanted.
   asked_.fetch_add(1, std::memory_order_release);
   asked_.notify_one();
 }
