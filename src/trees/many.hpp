@@ -67,6 +67,22 @@ constexpr std::size_t searches_at_once() {
   }
 }
 
+// One such search by itself, without branches that depend on keys. False: find() it otherwise.
+template <Halves Search, class Tree, class Key>
+bool search_alone(const Tree& tree, alloc::Grace& grace, Key key, Lookup& answer) {
+  const alloc::Grace::Pin pin(grace);
+  if (!pin.ok()) return false;
+  Search search(tree, key);
+  while (true) {
+    typename Search::Halving halving;
+    const std::optional<unsigned> entries = search.enter(halving);
+    if (!entries) return false;
+    if (*entries != 0) halve_all<false>(std::span(&halving, 1), *entries);
+    const Progress progress = search.leave(answer);
+    if (progress != Progress::on) return progress == Progress::answered;
+  }
+}
+
 // As find() of each key. A Search is made from the tree and a key, and takes steps as long as a pin
 // of `grace` lives; step(Lookup&) tells how far it came.
 template <class Search, class Tree, class Key>

@@ -142,22 +142,6 @@ Offset PbTree<Keys>::first_of_level(Offset node) const {
   return 0;
 }
 
-template <class Keys>
-Lookup PbTree<Keys>::find(Key key) const {
-  if (Keys::too_long(key)) return {Outcome::absent, 0};
-  const Probe probe = Keys::probe(key);
-  Turn turn(*this);
-  while (true) {
-    const std::uint64_t gate = turn.begin();
-    const alloc::Grace::Pin pin(c_.grace);
-    if (!pin.ok()) return {Outcome::too_many_threads, 0};
-    Found found;
-    if (descend(probe, 0, found) != Walk::there) return {Outcome::corrupt, 0};
-    Lookup answer;
-    if (look(probe, found, answer) && gate_.unchanged(gate)) return answer;
-  }
-}
-
 // False: the leaf changed.
 template <class Keys>
 bool PbTree<Keys>::look(const Probe& probe, const Found& found, Lookup& answer) const {
@@ -172,6 +156,7 @@ bool PbTree<Keys>::look(const Probe& probe, const Found& found, Lookup& answer) 
 // With 8-byte keys a Halving does what find() and route() do, in nodes that are no half of a split
 // and are the key's. The others, and the pivot's own key, are left to step().
 template <class Keys>
+template <bool kAlone>
 class PbTree<Keys>::Search {
  public:
   using Halving = pbtree::Halving;
@@ -258,7 +243,12 @@ class PbTree<Keys>::Search {
     if (!tree_.possible(child)) return Progress::alone;
     way_.node = child;
     --way_.level;
-    if (way_.level <= NodeOf::kFar) tree_.at(child).prefetch_for_halving();
+    if (way_.level > NodeOf::kFar) return Progress::on;
+    if constexpr (kAlone) {
+      tree_.at(child).prefetch();
+    } else {
+      tree_.at(child).prefetch_for_halving();
+    }
     return Progress::on;
   }
   Progress step(Lookup& answer) {
@@ -280,8 +270,29 @@ class PbTree<Keys>::Search {
 };
 
 template <class Keys>
+Lookup PbTree<Keys>::find(Key key) const {
+  if (Keys::too_long(key)) return {Outcome::absent, 0};
+  if constexpr (!Keys::kRecords) {
+    const base::Stopwatch watch(base::Part::traversal);
+    Lookup answer;
+    if (search_alone<Search<true>>(*this, c_.grace, key, answer)) return answer;
+  }
+  const Probe probe = Keys::probe(key);
+  Turn turn(*this);
+  while (true) {
+    const std::uint64_t gate = turn.begin();
+    const alloc::Grace::Pin pin(c_.grace);
+    if (!pin.ok()) return {Outcome::too_many_threads, 0};
+    Found found;
+    if (descend(probe, 0, found) != Walk::there) return {Outcome::corrupt, 0};
+    Lookup answer;
+    if (look(probe, found, answer) && gate_.unchanged(gate)) return answer;
+  }
+}
+
+template <class Keys>
 void PbTree<Keys>::find_many(std::span<const Key> keys, std::span<Lookup> answers) const {
-  search_together<Search>(*this, c_.grace, keys, answers);
+  search_together<Search<false>>(*this, c_.grace, keys, answers);
 }
 
 template class PbTree<U64Keys>;

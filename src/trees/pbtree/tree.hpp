@@ -122,6 +122,7 @@ class PbTree final : public detail::Tree<typename Keys::Key> {
                                          Found& found) const;
   [[nodiscard]] Walk descend(const Probe& probe, unsigned level, Found& found) const;
   [[nodiscard]] bool look(const Probe& probe, const Found& found, Lookup& answer) const;
+  template <bool kAlone>
   class Search;
   [[nodiscard]] Offset sibling_for(NodeOf node, Word meta, bool below, bool above,
                                    const Probe& probe, Found& found) const;
