@@ -73,7 +73,8 @@ bool search_alone(const Tree& tree, alloc::Grace& grace, Key key, Lookup& answer
   const alloc::Grace::Pin pin(grace);
   if (!pin.ok()) return false;
   Search search(tree, key);
-  while (true) {
+  // More than a sound tree has levels, beside writers, too. What damage makes longer is find()'s.
+  for (unsigned round = 0; round < 128; ++round) {
     typename Search::Halving halving;
     const std::optional<unsigned> entries = search.enter(halving);
     if (!entries) return false;
@@ -81,6 +82,7 @@ bool search_alone(const Tree& tree, alloc::Grace& grace, Key key, Lookup& answer
     const Progress progress = search.leave(answer);
     if (progress != Progress::on) return progress == Progress::answered;
   }
+  return false;
 }
 
 // As find() of each key. A Search is made from the tree and a key, and takes steps as long as a pin

@@ -198,14 +198,17 @@ class PbTree<Keys>::Search {
   }
 
  private:
-  // sibling_for() would say no.
-  [[nodiscard]] static bool is_keys(const Halving& h) {
+  // sibling_for() would say no: no key below the node's, and an entry above the key. Left of the
+  // pivot an entry that does not go before the key is one, or the key's own in a leaf, which then
+  // is the node's; so is a live pivot. Right of it what is behind may be a mark, or left of the
+  // pivot.
+  [[nodiscard]] bool is_keys(const Halving& h) const {
     const std::size_t before = h.before();
     const Word behind = h.key_at(std::min<std::size_t>(before, h.count - 1));
-    const auto some = static_cast<unsigned>(before + 1 < h.count);
-    // An entry behind the key. Left of the pivot `some` says so: in a leaf the next one may be the
-    // key's own, and then another comes after it.
-    const unsigned above = some & ((1 - h.right) | static_cast<unsigned>(behind > h.pivot()));
+    const auto some = static_cast<unsigned>(before < h.count);
+    const auto live = static_cast<unsigned>((meta_ & kPivotLive) != 0);
+    const unsigned above =
+        h.right != 0 ? some & static_cast<unsigned>(behind > h.pivot()) : some | live;
     return pmem::load(&h.header->split_key) <= h.key &&
            (above != 0 || pmem::load(&h.header->right) == 0);
   }
