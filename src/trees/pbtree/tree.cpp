@@ -198,10 +198,10 @@ class PbTree<Keys>::Search {
   }
 
  private:
-  // sibling_for() would say no: no key below the node's, and an entry above the key. Left of the
-  // pivot an entry that does not go before the key is one, or the key's own in a leaf, which then
-  // is the node's; so is a live pivot. Right of it what is behind may be a mark, or left of the
-  // pivot.
+  // sibling_for() would say no: the key is not below the split key, and an entry is above it. Left
+  // of the pivot each entry that does not go before the key is above it, or in a leaf the key's
+  // own, which tells as much; so is a live pivot. Right of the pivot what is behind the entries
+  // that go before the key may be a mark, or left of the pivot.
   [[nodiscard]] bool is_keys(const Halving& h) const {
     const std::size_t before = h.before();
     const Word behind = h.key_at(std::min<std::size_t>(before, h.count - 1));
