@@ -30,13 +30,13 @@ std::string too_much(Offset last) {
 
 }  // namespace
 
-// Blocks that are in use are those of `named` and those that wait to be free. `waiting` is as of
-// before: what waits becomes free meanwhile, never the other way round.
-void State::add_unnamed(std::vector<Offset> named, std::uint64_t waiting,
-                        std::vector<std::string>& problems) const {
+// Blocks that are in use are those of `named` and those that wait to be free. What waits becomes
+// free meanwhile, never the other way round: it is counted first, and no sooner than it must be,
+// for each block that is freed in between hides one that is lost.
+void State::add_unnamed(std::vector<Offset> named, std::vector<std::string>& problems) const {
   std::ranges::sort(named);
   named.erase(std::ranges::unique(named).begin(), named.end());
-  const std::uint64_t accounted = waiting + named.size();
+  const std::uint64_t accounted = pending_.load(std::memory_order_acquire) + named.size();
   const std::uint64_t in_use = space_->in_use().blocks;
   if (in_use <= accounted) return;
   problems.push_back("blocks for values that are in use, and that no key names: " +
@@ -48,7 +48,6 @@ Result<CheckReport> State::check() {
   if (!report) return report;
   try {
     const base::MutexGuard guard(tables_mutex_);
-    const std::uint64_t waiting = pending_.load(std::memory_order_relaxed);
     std::vector<Offset> records;
     std::vector<Offset> damaged_records;  // their keys may be another's
     bool all_walked = true;
@@ -86,7 +85,7 @@ Result<CheckReport> State::check() {
     }
     if (all_walked && !read_only() && !medium().failed()) {
       records.insert(records.end(), damaged_records.begin(), damaged_records.end());
-      add_unnamed(std::move(records), waiting, report->problems);
+      add_unnamed(std::move(records), report->problems);
     }
   } catch (const std::bad_alloc&) {
     return std::unexpected(Error{Code::out_of_space, "no memory to check the store"});

@@ -54,7 +54,7 @@ void State::recycle(std::uint64_t item) {
     return;
   }
   space_->free(item);
-  pending_.fetch_sub(1, std::memory_order_relaxed);
+  pending_.fetch_sub(1, std::memory_order_release);  // with add_unnamed()
 }
 
 Result<std::shared_ptr<State>> State::start(Pool pool, std::optional<Durability> durability) {

@@ -244,8 +244,7 @@ class State : public std::enable_shared_from_this<State> {
   void count_named(StoreInfo& info) const;
   // corrupt: there is none.
   [[nodiscard]] static Result<pmem::StoreRoot*> root_of(detail::PoolState& base);
-  void add_unnamed(std::vector<Offset> named, std::uint64_t waiting,
-                   std::vector<std::string>& problems) const;
+  void add_unnamed(std::vector<Offset> named, std::vector<std::string>& problems) const;
   [[nodiscard]] std::unique_ptr<epoch::Space> new_space() const;
   [[nodiscard]] pmem::StoreRoot& root() const {
     return *medium().at<pmem::StoreRoot>(pmem::load(medium().at<Word>(pmem::kStoreAt)));

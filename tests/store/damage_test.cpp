@@ -403,7 +403,9 @@ TEST_P(Damaged, OneProblemForOneValue) {
 }
 
 TEST_P(Damaged, CheckNoticesMemoryThatNoKeyNames) {
-  auto store = Store::open(scratch_ / "s", small_store(GetParam())).value();
+  StoreOptions by_hand = small_store(GetParam());
+  by_hand.pool.epoch_length = {};  // a block that is freed during a check may hide the lost one
+  auto store = Store::open(scratch_ / "s", by_hand).value();
   auto table = store.table("t").value();
   for (std::uint64_t i = 0; i < 50; ++i) {
     ASSERT_EQ(table.put(Keys<Bytes>::nth(i % 20), value_of(i)), Outcome::done);
