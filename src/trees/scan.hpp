@@ -26,32 +26,61 @@ template <std::size_t most>
 class Ranks {
  public:
   [[nodiscard]] bool count(std::span<const std::uint64_t> numbers) {
-    if (numbers.empty()) return true;
     const std::size_t n = numbers.size();
-    const auto [least, greatest] = std::ranges::minmax(numbers);
-    const auto width = static_cast<unsigned>(std::bit_width(greatest - least));
+    std::uint64_t least = ~std::uint64_t{0};
+    std::uint64_t greatest = 0;
+    for (const std::uint64_t number : numbers) {  // without branches
+      least = std::min(least, number);
+      greatest = std::max(greatest, number);
+    }
+    const auto width = static_cast<unsigned>(n == 0 ? 0 : std::bit_width(greatest - least));
     const unsigned shift = width > 15 ? width - 15 : 0;
-    alignas(__m128i) std::array<std::uint16_t, kEights * 8> codes{};
+    alignas(__m128i) std::array<std::uint16_t, kEights * 8> codes;
     for (std::size_t i = 0; i < n; ++i) {
       codes[i] = static_cast<std::uint16_t>((numbers[i] - least) >> shift);
     }
-    std::size_t sum = 0;
-    for (std::size_t first = 0; first < n; first += 8) {
-      const __m128i these = _mm_load_si128(reinterpret_cast<const __m128i*>(&codes[first]));
-      __m128i below = _mm_setzero_si128();
-      for (std::size_t k = 0; k < n; ++k) {
-        const __m128i other = _mm_set1_epi16(static_cast<short>(codes[k]));
-        below = _mm_sub_epi16(below, _mm_cmpgt_epi16(these, other));
-      }
-      _mm_store_si128(reinterpret_cast<__m128i*>(&ranks_[first]), below);
-      for (std::size_t i = first; i < std::min(first + 8, n); ++i) sum += ranks_[i];
-    }
-    return sum == n * (n - 1) / 2;  // less if some are equal
+    for (std::size_t i = n; i % 8 != 0; ++i) codes[i] = 0;  // nothing is below it
+    return count(codes.data(), n, std::make_index_sequence<kEights>());
   }
   [[nodiscard]] std::size_t operator[](std::size_t i) const { return ranks_[i]; }
 
  private:
   static constexpr std::size_t kEights = (most + 7) / 8;
+
+  template <std::size_t... eights>
+  [[nodiscard]] bool count(const std::uint16_t* codes, std::size_t n,
+                           std::index_sequence<eights...> /*all*/) {
+    std::size_t sum = 0;
+    static_cast<void>(
+        (((n + 7) / 8 == eights + 1 && (sum = count<eights + 1>(codes, n), true)) || ...));
+    return sum == n * (n - 1) / 2;  // less if some are equal
+  }
+  // Each code is compared to all eights, whose counts stay in registers. The sum of all ranks.
+  template <std::size_t eights>
+  [[nodiscard]] std::size_t count(const std::uint16_t* codes, std::size_t n) {
+    struct Eight {
+      __m128i below = _mm_setzero_si128();
+    };
+    std::array<Eight, eights> all;
+    for (std::size_t k = 0; k < n; ++k) {
+      const __m128i other = _mm_set1_epi16(static_cast<short>(codes[k]));
+#pragma GCC unroll 8
+      for (std::size_t i = 0; i < eights; ++i) {
+        const __m128i these = _mm_load_si128(reinterpret_cast<const __m128i*>(codes) + i);
+        all[i].below = _mm_sub_epi16(all[i].below, _mm_cmpgt_epi16(these, other));
+      }
+    }
+    __m128i sum = _mm_setzero_si128();
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < eights; ++i) {
+      _mm_store_si128(reinterpret_cast<__m128i*>(ranks_.data()) + i, all[i].below);
+      sum = _mm_add_epi32(sum, _mm_madd_epi16(all[i].below, _mm_set1_epi16(1)));
+    }
+    alignas(__m128i) std::array<std::uint32_t, 4> sums;
+    _mm_store_si128(reinterpret_cast<__m128i*>(sums.data()), sum);
+    return std::size_t{sums[0]} + sums[1] + sums[2] + sums[3];
+  }
+
   alignas(__m128i) std::array<std::uint16_t, kEights * 8> ranks_;
 };
 

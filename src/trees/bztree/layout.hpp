@@ -1,7 +1,8 @@
 // Media structs of the BzTree (paper, Figure 2). All words are 8 bytes; W marks words of the
 // multi-word compare-and-swap (src/pmwcas), whose bit 63 is not theirs.
 //
-//   leaf    +0   header   bytes: 32 | sorted entries: 16 | level 0: 8 | has bits 63: bit 56
+//   leaf    +0   header   bytes: 32 | sorted entries: 16 | level 0: 8 | has bits 63: bit 56 |
+//                         to be replaced before it changes: bit 57
 //           +8   status W block bytes: 13 | deleted bytes: 13 | entries: 10 | version: 26 |
 //                         frozen: bit 62. The paper has 22, 22, 16 and no version.
 //           +16  fingerprints, a byte per entry: the low bits of its hash; in 1 KB room for 48,
@@ -82,14 +83,15 @@ struct Header {
   std::uint32_t level;
   std::uint32_t shift = 0;  // of codes
 
+  static constexpr unsigned kShiftAt = 56;
   [[nodiscard]] static constexpr Header of(Word word) {
     return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32 & 0xFFFF),
             static_cast<std::uint32_t>(word >> 48 & 0xFF),
-            static_cast<std::uint32_t>(word >> 56 & 0x3F)};
+            static_cast<std::uint32_t>(word >> kShiftAt & 0x3F)};
   }
   [[nodiscard]] constexpr Word word() const {
     return bytes | static_cast<Word>(count) << 32 | static_cast<Word>(level) << 48 |
-           static_cast<Word>(shift) << 56;
+           static_cast<Word>(shift) << kShiftAt;
   }
 };
 

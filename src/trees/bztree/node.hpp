@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -55,6 +56,13 @@ struct Item {
   std::uint64_t value;
   Meta meta;
   Word stored;  // of a long key: the offset of its record
+};
+
+// The same for a scan, which wants no more of it.
+template <class Key>
+struct Pair {
+  Key key;
+  std::uint64_t value;
 };
 
 template <class Keys>
@@ -111,6 +119,13 @@ class Leaf : public Node {
   [[nodiscard]] std::uint32_t known() const { return has_tops() ? header_.count : 0; }
   [[nodiscard]] bool has_tops() const { return (header_.shift & kHasTops) != 0; }
   static constexpr std::uint32_t kHasTops = 1;  // in the place of an inner node's shift
+  // A scan wants it left alone: a writer replaces it before he changes anything. It need not be
+  // durable; a leaf that has it after a crash is replaced as well.
+  [[nodiscard]] bool is_asked_for() const { return (header_.shift & kAskedFor) != 0; }
+  void ask() const {
+    std::atomic_ref<Word>(*word_at(0)).fetch_or(Word{kAskedFor} << Header::kShiftAt);
+  }
+  static constexpr std::uint32_t kAskedFor = 2;
 
   // Of a leaf that is to be looked up in, whatever lies there. With 8-byte keys without metadata of
   // entries that are sorted in most leaves, and without what is free in most: a cache that holds
@@ -181,6 +196,55 @@ class Leaf : public Node {
 
   [[nodiscard]] std::uint64_t value_of(const Words& words, Meta m) const {
     return words.read(value(m)) | (m.top() ? pmwcas::kControl : 0);
+  }
+
+  // take(metadata) of each visible entry, by their positions: how many of them are sorted. None:
+  // the leaf is damaged.
+  template <class Take>
+  [[nodiscard]] std::optional<std::size_t> each_visible(const Words& words, Status s,
+                                                        Take take) const {
+    if (!plausible(s)) return {};
+    std::size_t taken = 0;
+    std::size_t sorted = 0;
+    for (std::uint32_t i = 0; i < s.count(); ++i) {
+      const Meta m{words.read(meta(i))};
+      if (!m.visible()) continue;
+      if (!sound(m)) return {};
+      take(m);
+      ++taken;
+      if (i < header_.count) sorted = taken;
+    }
+    return sorted;
+  }
+  // The visible entries of a packed leaf, in at most s.count() places from `out` on: the same, and
+  // how many there are. Without metadata of those that are known. None: not all are what their
+  // positions say; one has got a new record since the status was read, or is damaged.
+  struct Copied {
+    std::size_t all;
+    std::size_t sorted;
+  };
+  [[nodiscard]] std::optional<Copied> copy_packed(const Words& words, Status s,
+                                                  Pair<Key>* const out) const {
+    const std::uint32_t page = header_.bytes;
+    Pair<Key>* to = out;
+    const auto copy = [&](std::uint32_t i, Word top) {
+      const std::uint32_t at = packed_at(page, i);
+      *to = {Keys::key_at(base_ + at + sizeof(Word), sizeof(Word)),
+             words.read(word_at(at)) | (top & pmwcas::kControl)};
+    };
+    const Word tops = pmem::load(word_at(tops_at(page)));
+    for (std::uint32_t i = 0; i < known(); ++i, ++to) copy(i, tops << (i + 1));
+    std::size_t sorted = known();
+    for (std::uint32_t i = known(); i < s.count(); ++i) {
+      const Meta m{words.read(meta(i))};
+      if (!m.visible()) continue;
+      const Word made = Meta::entry(packed_at(page, i), kRecordBytes, sizeof(Word), m.tag(), 0).word;
+      if (((m.word ^ made) & ~Meta::kTop) != 0) return {};
+      copy(i, m.top() ? pmwcas::kControl : 0);
+      ++to;
+      if (i < header_.count) ++sorted;
+    }
+    return Copied{static_cast<std::size_t>(to - out), sorted};
   }
 
  private:

@@ -12,22 +12,23 @@ constexpr std::size_t kFew = 16;
 }  // namespace
 
 // What the leaf held at one moment: its status is the same before and afterwards, and every change
-// of what is visible changes it. Beside writers who change it during each look, what each entry was
-// at some moment of the last one: entries stay at their positions, so none is missed that is there
-// throughout; one that was deleted and inserted again may be met twice. False: the leaf is damaged.
+// of what is visible changes it. Where writers change it during each of some looks they are asked to
+// leave it alone: each may still finish one attempt, which changes the status three times at most,
+// and somebody may freeze it. False: the leaf is damaged.
 template <class Keys>
-bool BzTree<Keys>::snapshot(const LeafOf& leaf, Items& items) const {
-  constexpr unsigned kLooks = 8;
-  for (unsigned look = 0; look < kLooks; ++look) {
+bool BzTree<Keys>::snapshot(const LeafOf& leaf, Pairs& pairs) const {
+  constexpr std::uint64_t kPatience = 8;
+  constexpr std::uint64_t kMost = kPatience + 4 * kMaxThreads;
+  for (std::uint64_t look = 1; look <= kMost; ++look) {
     base::reads_discarded();
     const Status before = status(leaf);
-    if (!gather(leaf, before, items)) return false;
+    if (!gather(leaf, before, pairs)) return false;
     if (status(leaf).word == before.word) return true;
+    if (look != kPatience) continue;
+    base::reached("a scan asks writers to leave a leaf alone");
+    leaf.ask();
   }
-  base::reached("a scan does without a snapshot");
-  const auto same = [](const auto& a, const auto& b) { return a.key == b.key; };
-  items.erase(std::unique(items.begin(), items.end(), same), items.end());
-  return true;
+  return false;
 }
 
 template <class Keys>
@@ -43,7 +44,7 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
   const auto too_many = [&] {
     return barren > 1000 && barren > 4 * (c_.medium.size() / options_.page);
   };
-  Items items;
+  Pairs pairs;
   while (true) {
     // One pin per leaf: memory comes back while a long scan goes on.
     const alloc::Grace::Pin pin(c_.grace);
@@ -51,12 +52,12 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
     Path path;
     if (!descend(Keys::probe(next), Aim::at, path)) return Outcome::corrupt;
     if (limit - out.size() > kFew) expect_neighbour(path, true);
-    if (!snapshot(leaf(path.leaf), items)) return Outcome::corrupt;
+    if (!snapshot(leaf(path.leaf), pairs)) return Outcome::corrupt;
     const std::optional<Owned> low = bound(path, false);
     std::optional<Owned> high = bound(path, true);
     // A leaf has no keys but those between its separators.
-    if (!items.empty() &&
-        ((low && items.front().key < Key(*low)) || (high && !(items.back().key < Key(*high))))) {
+    if (!pairs.empty() &&
+        ((low && pairs.front().key < Key(*low)) || (high && !(pairs.back().key < Key(*high))))) {
       return Outcome::corrupt;
     }
     // A merge took the separator away: on from where the scan is. Or it is another one, by damage,
@@ -68,7 +69,7 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
       continue;
     }
     const std::size_t before = out.size();
-    const Taken taken = ascent.take(std::span<const Item<Key>>(items), true);
+    const Taken taken = ascent.take(std::span<const Pair<Key>>(pairs), true);
     if (taken == Taken::complete) return Outcome::done;
     if (taken != Taken::on) return Outcome::corrupt;
     barren = out.size() == before ? barren + 1 : 0;
@@ -86,15 +87,15 @@ Outcome BzTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out&
   if (limit == 0) return Outcome::done;
   Owned bound_key = Keys::own(from.value_or(Key{}));
   Aim aim = from ? Aim::at : Aim::last;
-  Items items;
+  Pairs pairs;
   while (true) {
     const alloc::Grace::Pin pin(c_.grace);
     if (!pin.ok()) return Outcome::too_many_threads;
     Path path;
     if (!descend(Keys::probe(bound_key), aim, path)) return Outcome::corrupt;
     if (limit - out.size() > kFew) expect_neighbour(path, false);
-    if (!snapshot(leaf(path.leaf), items)) return Outcome::corrupt;
-    const std::span<const Item<Key>> all(items);
+    if (!snapshot(leaf(path.leaf), pairs)) return Outcome::corrupt;
+    const std::span<const Pair<Key>> all(pairs);
     const Taken taken = take_back(keys_, all, aim, Key(bound_key), limit, out);
     if (taken == Taken::damaged) return Outcome::corrupt;
     if (taken == Taken::complete) return Outcome::done;

@@ -12,20 +12,6 @@ Word next_version(Word status) {
   return (status + 1) & (kFrozen - 1);
 }
 
-// By counting, as many as a page of the usual size has. False: they are as they were.
-template <class Item>
-bool sort_few(std::vector<Item>& items) {
-  constexpr std::size_t kFew = 64;
-  if (items.size() > kFew) return false;
-  std::array<std::uint64_t, kFew> keys;
-  std::ranges::transform(items, keys.begin(), &Item::key);
-  Ranks<kFew> ranks;
-  if (!ranks.count(std::span(keys).first(items.size()))) return false;
-  const std::vector<Item> from = items;
-  for (std::size_t i = 0; i < from.size(); ++i) items[ranks[i]] = from[i];
-  return true;
-}
-
 }  // namespace
 
 template <class Keys>
@@ -39,38 +25,6 @@ bool BzTree<Keys>::is_long(Key key) const {
 }
 
 // --- Fresh nodes ---------------------------------------------------------------------------------
-
-// The visible entries of a leaf, in key order; not all of one moment where its status changes
-// meanwhile. False: the leaf is damaged.
-template <class Keys>
-bool BzTree<Keys>::gather(const LeafOf& leaf, Status s, Items& items) const {
-  if (!leaf.plausible(s)) return false;
-  items.clear();
-  items.reserve(s.count());
-  std::size_t sorted = 0;
-  for (std::uint32_t i = 0; i < s.count(); ++i) {
-    const Meta m{words_->read(leaf.meta(i))};
-    if (i == leaf.header().count) sorted = items.size();
-    if (!m.visible()) continue;
-    if (!leaf.sound(m)) return false;
-    items.push_back(
-        {leaf.key(keys_, m), leaf.value_of(*words_, m), m, m.is_long() ? leaf.stored(m) : 0});
-  }
-  if (s.count() == leaf.header().count) sorted = items.size();
-  if (sorted == items.size()) return true;
-  if constexpr (!Keys::kInlineBytes) {
-    if (sort_few(items)) return true;
-  }
-  const auto middle = items.begin() + static_cast<std::ptrdiff_t>(sorted);
-  const auto less = [](const auto& a, const auto& b) { return a.key < b.key; };
-  // In a damaged pool another thread may write where keys lie: the comparisons may contradict each
-  // other, which std::sort does not bear.
-  for (auto at = middle; at != items.end(); ++at) {
-    std::rotate(std::upper_bound(middle, at, *at, less), at, at + 1);
-  }
-  std::inplace_merge(items.begin(), middle, items.end(), less);
-  return true;
-}
 
 template <class Keys>
 std::uint32_t BzTree<Keys>::bytes_for(std::span<const Item<Key>> items) const {

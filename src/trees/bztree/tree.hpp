@@ -1,7 +1,8 @@
 // The BzTree (Arulraj et al., PVLDB 11(5), 2018). README.md has the persist steps and crash cases.
 //
 // Thread safety: all operations from any thread, without latches: a thread that stops anywhere
-// holds nobody up (limits: src/pmwcas/README.md). Readers write nothing and wait for nobody.
+// holds nobody up (limits: src/pmwcas/README.md). Readers wait for nobody, and write nothing but
+// the bit by which a scan has writers leave a leaf alone.
 // Invariants
 //   I1. A key has at most one visible entry in the tree.
 //   I2. A node that is not frozen is reachable. A frozen one changes no more, and while it is
@@ -64,6 +65,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   using Probe = typename Keys::Probe;
   using Owned = decltype(Keys::own(Key{}));
   using Items = std::vector<Item<Key>>;
+  using Pairs = std::vector<Pair<Key>>;
   using Sep = Separator<Key>;
   using Answer = pmwcas::Answer;
 
@@ -183,6 +185,13 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
                     Key key, std::optional<Offset> long_record);
   [[nodiscard]] Outcome begin_epoch();
 
+  // gather.cpp
+  [[nodiscard]] bool gather(const LeafOf& leaf, Status s, Items& items) const;
+  [[nodiscard]] bool gather(const LeafOf& leaf, Status s, Pairs& pairs) const;
+  [[nodiscard]] bool gather(const LeafOf& leaf, Items& items) const {
+    return gather(leaf, status(leaf), items);
+  }
+
   // split.cpp
   [[nodiscard]] Outcome restructure(const Path& path, bool append);
   [[nodiscard]] Outcome replace_leaf(const Path& path, bool append);
@@ -193,10 +202,6 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   [[nodiscard]] Outcome split_leaf(const Path& path, const Items& live, bool append);
   [[nodiscard]] Outcome split_inner(const Path& path, unsigned depth, bool append);
   [[nodiscard]] Outcome refresh_above(const Path& path, unsigned child);
-  [[nodiscard]] bool gather(const LeafOf& leaf, Status s, Items& items) const;
-  [[nodiscard]] bool gather(const LeafOf& leaf, Items& items) const {
-    return gather(leaf, status(leaf), items);
-  }
   [[nodiscard]] std::uint32_t bytes_for(std::span<const Item<Key>> items) const;
   // Of changes that free no less than they take: the spare blocks are for them.
   enum class Need : std::uint8_t { growth, replacement };
@@ -252,7 +257,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
                              std::vector<Reserved>& fresh);
 
   // scan.cpp
-  [[nodiscard]] bool snapshot(const LeafOf& leaf, Items& items) const;
+  [[nodiscard]] bool snapshot(const LeafOf& leaf, Pairs& pairs) const;
 
   struct Survey;  // check.cpp
   void survey(Survey& s, Offset at, unsigned level, const std::optional<Owned>& low,

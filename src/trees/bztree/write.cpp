@@ -48,7 +48,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::attempt(const Probe& probe, std::ui
   if (!descend(probe, Aim::at, path)) return answer(Outcome::corrupt);
   const LeafOf here = leaf(path.leaf);
   const Status s = status(here);
-  if (s.frozen()) return retried(restructure(path, false));
+  if (s.frozen() || here.is_asked_for()) return retried(restructure(path, false));
   const auto hit = here.find(*words_, keys_, probe, s);
   if (hit.damaged) return answer(Outcome::corrupt);
   if (const Outcome refused = detail::refusal(what, hit.found); refused != Outcome::done) {
