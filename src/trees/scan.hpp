@@ -55,7 +55,8 @@ class Ranks {
         (((n + 7) / 8 == eights + 1 && (sum = count<eights + 1>(codes, n), true)) || ...));
     return sum == n * (n - 1) / 2;  // less if some are equal
   }
-  // Each code is compared to all eights, whose counts stay in registers. The sum of all ranks.
+  // Each code is compared to all eights, whose counts stay in registers, if they are few. The sum
+  // of all ranks.
   template <std::size_t eights>
   [[nodiscard]] std::size_t count(const std::uint16_t* codes, std::size_t n) {
     struct Eight {

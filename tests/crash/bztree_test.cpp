@@ -430,12 +430,13 @@ struct Scanned {
   bool asked = false;             // writers to leave a leaf alone
 };
 
-// Keys 0, 2, 4 and 6 have the value 0. Each call of `write` is a turn of the writer's.
+// Even keys have the value 0, as many as `keys`. Each call of `write` is a turn of the writer's.
 template <class K, class Write>
-Scanned<K> scan_beside(std::uint64_t points, bool back, unsigned turns, Write write) {
+Scanned<K> scan_beside(std::uint64_t points, bool back, unsigned turns, Write write,
+                       std::uint64_t keys = 4) {
   SharedIndex<K> stage("bztree");
   Index<K>& index = stage.index();
-  for (std::uint64_t key = 0; key < 8; key += 2) (void)upsert<K>(index, key, 0);
+  for (std::uint64_t key = 0; key < 2 * keys; key += 2) (void)upsert<K>(index, key, 0);
   Turns policy(points);
   Scanned<K> is;
   bool written = false;
@@ -470,9 +471,9 @@ void scan_in_one_moment(bool back) {
     EXPECT_EQ(index.update(make_key<K>(value == 1 ? 2 : 4), value), Outcome::done);
     EXPECT_EQ(index.update(make_key<K>(value == 1 ? 4 : 2), value), Outcome::done);
   };
-  const auto see = [&](std::uint64_t points, unsigned turns) {
-    const auto is = scan_beside<K>(points, back, turns, up_and_down);
-    EXPECT_EQ(is.entries.size(), 4U);
+  const auto see = [&](std::uint64_t points, unsigned turns, std::uint64_t keys = 4) {
+    const auto is = scan_beside<K>(points, back, turns, up_and_down, keys);
+    EXPECT_EQ(is.entries.size(), keys);
     const auto value_of = [&is](std::uint64_t key) {
       return std::ranges::find(is.entries, make_key<K>(key), &Entry<K>::key)->value;
     };
@@ -482,6 +483,10 @@ void scan_in_one_moment(bool back) {
   for (std::uint64_t points = 1; points < 120; ++points) EXPECT_FALSE(see(points, 7));
   unsigned asked = 0;
   for (std::uint64_t points = 1; points < 60; ++points) asked += see(points, 60) ? 1 : 0;
+  EXPECT_GT(asked, 5U);
+  // Of entries that are sorted, in a leaf below others.
+  asked = 0;
+  for (std::uint64_t points = 5; points < 400; points += 7) asked += see(points, 60, 60) ? 1 : 0;
   EXPECT_GT(asked, 5U);
 }
 
@@ -725,6 +730,18 @@ TEST(Bztree, FindsBesideNewRecords) {
        {"2,4/u4=9223372036854775817/f4,f4", "2,4/u4=9223372036854775817,u4=3/f4",
         "1,2,3,4,5,6,7,8,9,10,11/u2=9223372036854775817/f2,f2",
         "1,2,3,4,5,6,7,8,9,10,11/r2,i2=9223372036854775817/f2,f2"}) {
+    EXPECT_EQ(found_in(program, 2, ""), "") << program;
+  }
+}
+
+// The same for scans, which look at all of a leaf without metadata, and at the ninth entry's
+// fingerprint, where bits 63 lie beside it, of an insertion that is under way.
+TEST(Bztree, ScansBesideNewRecords) {
+  for (const char* const program :
+       {"1,2,3,4,5,6,7,8,9,10,11/u2=9223372036854775817/s0",
+        "1,2,3,4,5,6,7,8,9,10,11/r2,i2=9223372036854775817/s0",
+        "1,2,3,4,5,6,7,8,9,10,11/u2=9,u3=9223372036854775817/s0",
+        "2,4,6,8,10,12,14,16/i17=1/s0"}) {
     EXPECT_EQ(found_in(program, 2, ""), "") << program;
   }
 }

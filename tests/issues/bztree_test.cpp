@@ -154,6 +154,17 @@ TEST(BzTree, SortedEntriesWithoutMetadata) {
         if (!found) continue;
         ASSERT_EQ(*found, wanted->second) << spec << after << i;
       }
+      std::vector<Entry<std::uint64_t>> all;
+      for (const bool back : {false, true}) {
+        const Outcome scanned =
+            back ? index.scan_back(std::nullopt, kKeys, all) : index.scan(0, kKeys, all);
+        ASSERT_EQ(scanned, Outcome::done) << spec << after;
+        if (back) std::ranges::reverse(all);
+        ASSERT_TRUE(std::ranges::equal(all, model, [](const auto& a, const auto& b) {
+          return a.key == b.first && a.value == b.second;
+        })) << spec
+            << after;
+      }
       ASSERT_EQ(unsound(pool), "") << spec << after;
     };
     const auto put = [&](std::uint64_t i, std::uint64_t value) {
@@ -177,6 +188,42 @@ TEST(BzTree, SortedEntriesWithoutMetadata) {
     for (std::uint64_t i = 1; i < kKeys; i += 8) put(i, kTop | 7);
     same(" inserted again ");
   }
+}
+
+// Whoever changes a leaf that a scan wants left alone replaces it first, also after a crash.
+TEST(BzTree, LeavesThatScansAskFor) {
+  using Leaf = tree::bztree::Leaf<tree::bztree::U64Keys>;
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  constexpr std::uint64_t kKeys = 100;
+  for (std::uint64_t i = 0; i < kKeys; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
+  const auto leaf_at = [&](std::uint32_t i) {
+    return *Inner(medium.at(root_of(pool).child)).child(i);
+  };
+  const auto change = [&](std::uint32_t position, Outcome wanted, auto&& call) {
+    const auto at = leaf_at(position);
+    Leaf(medium.at(at)).ask();
+    EXPECT_TRUE(Leaf(medium.at(at)).is_asked_for());
+    EXPECT_EQ(unsound(pool), "");
+    EXPECT_EQ(call(), wanted);
+    EXPECT_EQ(leaf_at(position) != at, wanted == Outcome::done);
+    EXPECT_EQ(Leaf(medium.at(leaf_at(position))).is_asked_for(), wanted != Outcome::done);
+    EXPECT_EQ(unsound(pool), "");
+  };
+  change(0, Outcome::exists, [&] { return index.insert(1, 2); });
+  change(0, Outcome::absent, [&] { return index.remove(kKeys); });
+  change(0, Outcome::done, [&] { return index.update(1, 2); });
+  change(0, Outcome::done, [&] { return index.remove(1); });
+  change(0, Outcome::done, [&] { return index.insert(1, 1); });
+  change(1, Outcome::done, [&] { return index.remove(30); });  // the first leaf was split
+  const auto last = [&] { return Inner(medium.at(root_of(pool).child)).separators(); };
+  const std::uint32_t leaves = last();
+  for (std::uint64_t i = kKeys; last() == leaves; ++i) {
+    ASSERT_LT(i, 2 * kKeys);
+    change(leaves, Outcome::done, [&] { return index.insert(i, i); });
+  }
+  EXPECT_EQ(unsound(pool), "");
 }
 
 // What they know instead is compared with the metadata.

@@ -42,6 +42,7 @@ void put_in_order(std::vector<Item>& items, std::size_t sorted) {
 template <class Keys>
 bool BzTree<Keys>::gather(const LeafOf& leaf, Status s, Items& items) const {
   items.clear();
+  items.reserve(s.count());
   const auto sorted = leaf.each_visible(*words_, s, [&](Meta m) {
     items.push_back(
         {leaf.key(keys_, m), leaf.value_of(*words_, m), m, m.is_long() ? leaf.stored(m) : 0});

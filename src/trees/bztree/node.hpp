@@ -232,7 +232,7 @@ class Leaf : public Node {
       *to = {Keys::key_at(base_ + at + sizeof(Word), sizeof(Word)),
              words.read(word_at(at)) | (top & pmwcas::kControl)};
     };
-    const Word tops = pmem::load(word_at(tops_at(page)));
+    const Word tops = words.read(word_at(tops_at(page)));
     for (std::uint32_t i = 0; i < known(); ++i, ++to) copy(i, tops << (i + 1));
     std::size_t sorted = known();
     for (std::uint32_t i = known(); i < s.count(); ++i) {

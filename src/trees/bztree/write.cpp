@@ -48,12 +48,13 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::attempt(const Probe& probe, std::ui
   if (!descend(probe, Aim::at, path)) return answer(Outcome::corrupt);
   const LeafOf here = leaf(path.leaf);
   const Status s = status(here);
-  if (s.frozen() || here.is_asked_for()) return retried(restructure(path, false));
+  if (s.frozen()) return retried(restructure(path, false));
   const auto hit = here.find(*words_, keys_, probe, s);
   if (hit.damaged) return answer(Outcome::corrupt);
   if (const Outcome refused = detail::refusal(what, hit.found); refused != Outcome::done) {
     return answer(refused);
   }
+  if (here.is_asked_for()) return retried(restructure(path, false));
   // What a search knows of a sorted entry (I6) a writer changes, so it is there: each change of it
   // changes the status.
   if (hit.found && words_->read(here.meta(hit.position)) != hit.meta.word) {
