@@ -160,10 +160,10 @@ TEST(BzTree, SortedEntriesWithoutMetadata) {
             back ? index.scan_back(std::nullopt, kKeys, all) : index.scan(0, kKeys, all);
         ASSERT_EQ(scanned, Outcome::done) << spec << after;
         if (back) std::ranges::reverse(all);
-        ASSERT_TRUE(std::ranges::equal(all, model, [](const auto& a, const auto& b) {
-          return a.key == b.first && a.value == b.second;
-        })) << spec
-            << after;
+        ASSERT_TRUE(std::ranges::equal(
+            all, model,
+            [](const auto& a, const auto& b) { return a.key == b.first && a.value == b.second; }))
+            << spec << after;
       }
       ASSERT_EQ(unsound(pool), "") << spec << after;
     };

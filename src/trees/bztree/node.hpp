@@ -238,7 +238,8 @@ class Leaf : public Node {
     for (std::uint32_t i = known(); i < s.count(); ++i) {
       const Meta m{words.read(meta(i))};
       if (!m.visible()) continue;
-      const Word made = Meta::entry(packed_at(page, i), kRecordBytes, sizeof(Word), m.tag(), 0).word;
+      const Word made =
+          Meta::entry(packed_at(page, i), kRecordBytes, sizeof(Word), m.tag(), 0).word;
       if (((m.word ^ made) & ~Meta::kTop) != 0) return {};
       copy(i, m.top() ? pmwcas::kControl : 0);
       ++to;

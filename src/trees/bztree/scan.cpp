@@ -12,9 +12,9 @@ constexpr std::size_t kFew = 16;
 }  // namespace
 
 // What the leaf held at one moment: its status is the same before and afterwards, and every change
-// of what is visible changes it. Where writers change it during each of some looks they are asked to
-// leave it alone: each may still finish one attempt, which changes the status three times at most,
-// and somebody may freeze it. False: the leaf is damaged.
+// of what is visible changes it. Where writers change it during each of some looks they are asked
+// to leave it alone: each may still finish one attempt, which changes the status three times at
+// most, and somebody may freeze it. False: the leaf is damaged.
 template <class Keys>
 bool BzTree<Keys>::snapshot(const LeafOf& leaf, Pairs& pairs) const {
   constexpr std::uint64_t kPatience = 8;
