@@ -190,7 +190,8 @@ TEST(BzTree, SortedEntriesWithoutMetadata) {
   }
 }
 
-// Whoever changes a leaf that a scan wants left alone replaces it first, also after a crash.
+// Whoever changes a leaf that a scan wants left alone replaces it first, as after a crash, where no
+// scan is there any more.
 TEST(BzTree, LeavesThatScansAskFor) {
   using Leaf = tree::bztree::Leaf<tree::bztree::U64Keys>;
   Pool pool = Pool::anonymous().value();

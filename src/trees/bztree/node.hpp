@@ -123,6 +123,7 @@ class Leaf : public Node {
   // durable; a leaf that has it after a crash is replaced as well.
   [[nodiscard]] bool is_asked_for() const { return (header_.shift & kAskedFor) != 0; }
   void ask() const {
+    // The order is nobody's concern, only that writers see it some day.
     std::atomic_ref<Word>(*word_at(0)).fetch_or(Word{kAskedFor} << Header::kShiftAt);
   }
   static constexpr std::uint32_t kAskedFor = 2;
