@@ -6,7 +6,8 @@
 //
 // Keys: std::uint64_t (all 2^64 values) or Bytes (0 to kMaxKeyBytes bytes, memcmp order).
 // Values: any 64-bit value. A value is only a number here: who stores offsets of blocks of his own
-// in it must free those blocks himself.
+// in it must free those blocks himself. Trees with an option `values=bytes` (bztree) also keep
+// payloads of any bytes: Payloads, below. Tables of such values over any tree: everleaf/store.hpp.
 // Every operation is thread-safe, with any number of threads up to kMaxThreads and no set-up.
 // Acknowledged means: returned `done` (strict trees), or covered by sync() (buffered trees).
 #pragma once
@@ -60,7 +61,12 @@ struct Stats {
 namespace detail {
 template <class K>
 class Tree;
-}
+template <class K>
+class PayloadTree;
+}  // namespace detail
+
+template <class K>
+class Payloads;
 
 template <class K>
 class Index {
@@ -109,6 +115,9 @@ class Index {
 
   [[nodiscard]] IndexInfo info() const;
 
+  // The same index by its payloads; bad_argument if it was not created with `values=bytes`.
+  [[nodiscard]] Result<Payloads<K>> payloads() const;
+
  private:
   friend class Pool;
   Index(std::shared_ptr<detail::PoolState> state, detail::Tree<K>* tree)
@@ -117,8 +126,52 @@ class Index {
   detail::Tree<K>* tree_;  // owned by state_
 };
 
+// A pair of key and payload that was copied out of an index.
+template <class K>
+struct PayloadEntry {
+  typename OwnedKey<K>::type key{};
+  std::string payload;
+  friend bool operator==(const PayloadEntry&, const PayloadEntry&) = default;
+};
+
+// An index of the option `values=bytes` by what it keeps: payloads of 0 to kMaxPayloadBytes bytes.
+//
+//   auto index = pool.index<std::uint64_t>("people", "bztree:values=bytes").value();
+//   auto people = index.payloads().value();
+//   people.insert(1815, "Ada");
+//
+// All promises of Index hold, for payloads whole: durable, visible and gone together with their
+// keys, and copied out as they were at one moment. Payloads have no checksums (a Store's have).
+// The index has them as numbers, too: a number is the payload of its bytes, least first, up to the
+// last that is not zero, and find() of a longer one than 8 bytes is value_too_long.
+template <class K>
+class Payloads {
+ public:
+  // Writes: as an Index's, and value_too_long of more than kMaxPayloadBytes.
+  Outcome insert(K key, Bytes payload);
+  Outcome update(K key, Bytes payload);
+  Outcome upsert(K key, Bytes payload);
+  Outcome remove(K key);
+  // done, and `payload` is replaced by the key's; or why not (absent, ...), and it is empty.
+  [[nodiscard]] Outcome find(K key, std::string& payload) const;
+  // As an Index's.
+  Outcome scan(K from, std::size_t limit, std::vector<PayloadEntry<K>>& out) const;
+  Outcome scan(K from, K to, std::size_t limit, std::vector<PayloadEntry<K>>& out) const;
+  Outcome scan_back(std::optional<K> from, std::size_t limit,
+                    std::vector<PayloadEntry<K>>& out) const;
+
+ private:
+  friend class Index<K>;
+  Payloads(std::shared_ptr<detail::PoolState> state, detail::PayloadTree<K>* tree)
+      : state_(std::move(state)), tree_(tree) {}
+  std::shared_ptr<detail::PoolState> state_;
+  detail::PayloadTree<K>* tree_;  // owned by state_
+};
+
 extern template class Index<std::uint64_t>;
 extern template class Index<Bytes>;
+extern template class Payloads<std::uint64_t>;
+extern template class Payloads<Bytes>;
 extern template Result<Index<std::uint64_t>> Pool::index(std::string_view, std::string_view);
 extern template Result<Index<Bytes>> Pool::index(std::string_view, std::string_view);
 extern template Result<Index<std::uint64_t>> Pool::index(std::string_view);

@@ -25,7 +25,8 @@ enum class Outcome : std::uint8_t {
   too_many_threads,  // more than kMaxThreads threads use the library at once
   not_empty,         // bulk_load needs an empty index
   not_ascending,     // bulk_load and insert_all need strictly ascending keys
-  value_too_long,    // Store: a value over kMaxValueBytes, nothing changed
+  value_too_long,    // Store: a value over kMaxValueBytes; Payloads: over kMaxPayloadBytes; Index:
+                     // what is there is a payload longer than a number; nothing changed
   batch_too_large,   // Store: over kMaxBatchOperations or kMaxBatchBytes, nothing changed
   differs,           // Store: compare_and_set found another value, nothing changed
   dropped,           // Store: the table is gone

@@ -43,6 +43,25 @@ enum class Write : std::uint8_t { insert, update, upsert, remove };
   return what == Write::update || what == Write::remove ? Outcome::absent : Outcome::done;
 }
 
+// What a tree whose values are payloads implements besides.
+template <class K>
+class PayloadTree {
+ public:
+  PayloadTree() = default;
+  PayloadTree(const PayloadTree&) = delete;
+  PayloadTree& operator=(const PayloadTree&) = delete;
+
+  virtual Outcome write_payload(K key, Bytes payload, Write what) = 0;  // remove: no payload
+  virtual Outcome find_payload(K key, std::string& payload) const = 0;
+  virtual Outcome scan_payloads(K from, std::optional<K> to, std::size_t limit,
+                                std::vector<PayloadEntry<K>>& out) const = 0;
+  virtual Outcome scan_payloads_back(std::optional<K> from, std::size_t limit,
+                                     std::vector<PayloadEntry<K>>& out) const = 0;
+
+ protected:
+  ~PayloadTree() = default;  // it is a part of a Tree
+};
+
 template <class K>
 class Tree {
  public:
@@ -85,6 +104,8 @@ class Tree {
   virtual Outcome scan_back(std::optional<K> from, std::size_t limit,
                             std::vector<Entry<K>>& out) const = 0;
   virtual Outcome bulk_load(std::span<const Entry<K>> entries, double fill) = 0;
+  // Null: its values are numbers.
+  virtual PayloadTree<K>* payloads() { return nullptr; }
   virtual Outcome sync() = 0;
   virtual CheckReport check() const = 0;
   virtual Stats stats() const = 0;

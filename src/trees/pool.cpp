@@ -58,6 +58,8 @@ Result<void> match(const IndexInfo& info, std::string_view spec_text, KeyType ke
   auto stored = base::parse_spec(info.spec);
   if (!stored) return std::unexpected(stored.error());
   bool same = asked->tree == stored->tree;
+  // Options that its release did not know have their defaults.
+  if (auto full = base::canonical_spec(*stored, (*row)->info); same && full) stored = *full;
   for (const auto& [name, value] : asked->options) {
     same = same && base::option_of(*stored, name) == value;
   }
@@ -786,8 +788,53 @@ IndexInfo Index<K>::info() const {
   return state_->info_of(tree_);
 }
 
+template <class K>
+Result<Payloads<K>> Index<K>::payloads() const {
+  if (auto* const tree = tree_->payloads()) return Payloads<K>(state_, tree);
+  return std::unexpected(Error{Code::bad_argument, "index '" + info().name +
+                                                       "' has numbers as values: payloads need an "
+                                                       "index of bztree:values=bytes"});
+}
+
+template <class K>
+Outcome Payloads<K>::insert(K key, Bytes payload) {
+  return tree_->write_payload(key, payload, detail::Write::insert);
+}
+template <class K>
+Outcome Payloads<K>::update(K key, Bytes payload) {
+  return tree_->write_payload(key, payload, detail::Write::update);
+}
+template <class K>
+Outcome Payloads<K>::upsert(K key, Bytes payload) {
+  return tree_->write_payload(key, payload, detail::Write::upsert);
+}
+template <class K>
+Outcome Payloads<K>::remove(K key) {
+  return tree_->write_payload(key, {}, detail::Write::remove);
+}
+template <class K>
+Outcome Payloads<K>::find(K key, std::string& payload) const {
+  return tree_->find_payload(key, payload);
+}
+template <class K>
+Outcome Payloads<K>::scan(K from, std::size_t limit, std::vector<PayloadEntry<K>>& out) const {
+  return tree_->scan_payloads(from, std::nullopt, limit, out);
+}
+template <class K>
+Outcome Payloads<K>::scan(K from, K to, std::size_t limit,
+                          std::vector<PayloadEntry<K>>& out) const {
+  return tree_->scan_payloads(from, to, limit, out);
+}
+template <class K>
+Outcome Payloads<K>::scan_back(std::optional<K> from, std::size_t limit,
+                               std::vector<PayloadEntry<K>>& out) const {
+  return tree_->scan_payloads_back(from, limit, out);
+}
+
 template class Index<std::uint64_t>;
 template class Index<Bytes>;
+template class Payloads<std::uint64_t>;
+template class Payloads<Bytes>;
 template Result<Index<std::uint64_t>> Pool::index(std::string_view, std::string_view);
 template Result<Index<Bytes>> Pool::index(std::string_view, std::string_view);
 template Result<Index<std::uint64_t>> Pool::index(std::string_view);

@@ -7,6 +7,7 @@
 namespace everleaf {
 
 inline constexpr std::size_t kMaxKeyBytes = 65536;
+inline constexpr std::size_t kMaxPayloadBytes = 65536;
 inline constexpr std::size_t kMaxValueBytes = (std::size_t{1} << 28) - 1;
 inline constexpr std::size_t kMaxBatchOperations = 65536;
 inline constexpr std::size_t kMaxBatchBytes = std::size_t{64} << 20;

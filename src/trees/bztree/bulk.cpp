@@ -18,14 +18,20 @@ Outcome BzTree<Keys>::bulk_load(std::span<const Entry<Key>> entries, double fill
     std::uint32_t bytes = 0;
     for (std::size_t i = done; i < entries.size() && !is_long(entries[i].key); ++i) {
       const Key key = entries[i].key;
-      const std::uint32_t total = record_bytes(Keys::bytes_of(key), false);
+      const Bytes payload = options_.payloads ? payload_of_number(entries[i].value) : Bytes{};
+      if (payload.size() > options_.within) break;
+      const std::uint32_t total = record_bytes(Keys::bytes_of(key), false, payload.size());
       bytes += total + static_cast<std::uint32_t>(sizeof(Word));
       if (!items.empty() && bytes > wanted) break;
-      const Word top = (entries[i].value & pmwcas::kControl) != 0 ? Meta::kTop : 0;
-      items.push_back({key, entries[i].value,
-                       Meta::entry(0, total, Keys::bytes_of(key), Keys::probe(key).hash, top), 0});
+      const Word value = options_.payloads
+                             ? PayloadAt{0, static_cast<std::uint32_t>(payload.size())}.word()
+                             : entries[i].value;
+      const Word top = (value & pmwcas::kControl) != 0 ? Meta::kTop : 0;
+      items.push_back({key, value,
+                       Meta::entry(0, total, Keys::bytes_of(key), Keys::probe(key).hash, top), 0,
+                       payload});
     }
-    // Key records of their own: one by one, a descriptor does not hold so many blocks.
+    // Blocks beside the leaf: one by one, a descriptor does not hold so many.
     const bool one = items.empty();
     const Outcome outcome = one ? write(entries[done].key, entries[done].value, Write::insert)
                                 : append(items, done == 0 ? nullptr : &entries[done - 1]);

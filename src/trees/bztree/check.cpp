@@ -37,6 +37,17 @@ void BzTree<Keys>::survey_record(Survey& s, Offset node, Offset record) const {
   }
 }
 
+// Of a payload in a block: the same.
+template <class Keys>
+void BzTree<Keys>::survey_payload(Survey& s, Offset node, PayloadAt payload) const {
+  const std::size_t bytes = c_.heap.allocated_bytes(payload.at);
+  if (payload.bytes > kMaxPayloadBytes || bytes < payload.bytes || bytes == 0) {
+    return s.problem(at_node(node, "a payload is impossible or not allocated"));
+  }
+  if (!s.seen.insert(payload.at).second) s.problem(at_node(node, "a payload is linked twice"));
+  s.own(payload.at, bytes);
+}
+
 template <class Keys>
 void BzTree<Keys>::survey_leaf(Survey& s, Offset at, const std::optional<Owned>& low,
                                const std::optional<Owned>& high) const {
@@ -49,6 +60,7 @@ void BzTree<Keys>::survey_leaf(Survey& s, Offset at, const std::optional<Owned>&
   s.report.keys += items.size();
   for (const auto& item : items) {
     if (item.meta.is_long()) survey_record(s, at, item.stored);
+    if (block_of(item.value) != 0) survey_payload(s, at, PayloadAt::of(item.value));
   }
   if (!s.report.problems.empty()) return;  // keys mean nothing
   // For size(), which walks beside writers.

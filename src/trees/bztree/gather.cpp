@@ -43,11 +43,17 @@ template <class Keys>
 bool BzTree<Keys>::gather(const LeafOf& leaf, Status s, Items& items) const {
   items.clear();
   items.reserve(s.count());
+  bool sound = true;
   const auto sorted = leaf.each_visible(*words_, s, [&](Meta m) {
-    items.push_back(
-        {leaf.key(keys_, m), leaf.value_of(*words_, m), m, m.is_long() ? leaf.stored(m) : 0});
+    const std::uint64_t value = leaf.value_of(*words_, m);
+    items.push_back({leaf.key(keys_, m), value, m, m.is_long() ? leaf.stored(m) : 0, {}});
+    const PayloadAt payload = PayloadAt::of(value);
+    if (!options_.payloads || payload.at != 0 || payload.bytes == 0) return;
+    const std::byte* const at = leaf.payload(m, payload.bytes);
+    sound = sound && at != nullptr;
+    if (at != nullptr) items.back().payload = {reinterpret_cast<const char*>(at), payload.bytes};
   });
-  if (!sorted) return false;
+  if (!sorted || !sound) return false;
   put_in_order<Keys>(items, *sorted);
   return true;
 }
@@ -67,7 +73,7 @@ bool BzTree<Keys>::gather(const LeafOf& leaf, Status s, Pairs& pairs) const {
   }
   pairs.clear();
   const auto sorted = leaf.each_visible(*words_, s, [&](Meta m) {
-    pairs.push_back({leaf.key(keys_, m), leaf.value_of(*words_, m)});
+    pairs.push_back({leaf.key(keys_, m), value_of(leaf, m)});
   });
   if (!sorted) return false;
   put_in_order<Keys>(pairs, *sorted);

@@ -11,7 +11,10 @@
 //           ..   metadata W, one per entry, growing upwards; zero behind the entries,
 //                or bytes of a record that a crash took back
 //           ..   free space
-//           ..   records, growing downwards from the end: value W, key padded to 8 bytes
+//           ..   records, growing downwards from the end: value W, key padded to 8 bytes; of
+//                payloads (values=bytes) short ones behind the key, padded to 8 bytes
+//   payload +0   value W: offset of the payload's block: 40 | its bytes: 17 bits; offset 0: it lies
+//                behind the key
 //   inner   +0   header   bytes: 32 | children: 16 | level from 1: 8 | shift: 6
 //           +8   status W version: 62 | frozen: bit 62
 //           +16  the first prefix
@@ -29,8 +32,11 @@
 //           +40  table of descriptors
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+
+#include <everleaf/index.hpp>
 
 #include "pmwcas/layout.hpp"
 
@@ -65,6 +71,7 @@ inline constexpr std::uint32_t kMergedInner = 75;
 // 0: before statuses had versions and separators codes; 2: before the table moved; 3: before leaves
 // had fingerprints and all inner nodes room for as many codes.
 inline constexpr Word kLayout = 4;
+inline constexpr Word kPayloadLayout = 5;  // of values=bytes, which earlier releases do not know
 
 struct RootAt {
   Word status;
@@ -96,6 +103,27 @@ struct Header {
 };
 
 inline constexpr Word kFrozen = Word{1} << 62;
+
+// The value of an index of payloads.
+struct PayloadAt {
+  Offset at;
+  std::uint32_t bytes;
+
+  static constexpr unsigned kBits = 17;
+  static constexpr Word kMask = (Word{1} << kBits) - 1;
+  [[nodiscard]] static constexpr PayloadAt of(Word word) {
+    return {word >> kBits, static_cast<std::uint32_t>(word & kMask)};
+  }
+  [[nodiscard]] constexpr Word word() const { return at << kBits | bytes; }
+};
+// A number as a payload: its bytes, least first, up to the last that is not zero. It must stay.
+[[nodiscard]] inline Bytes payload_of_number(const std::uint64_t& number) {
+  const auto bytes = static_cast<std::size_t>(std::bit_width(number) + 7) / 8;
+  return {reinterpret_cast<const char*>(&number), bytes};
+}
+static_assert(std::endian::native == std::endian::little);
+static_assert(kMaxPayloadBytes < PayloadAt::kMask &&
+              pmem::kMaxPoolBytes << PayloadAt::kBits < pmwcas::kControl);
 
 // Of a leaf. Every change of what is visible in it makes it another word: deletions and new records
 // by their bytes, the others by the version, which counts round.

@@ -24,10 +24,13 @@ using Words = pmwcas::DescriptorPool;
   return (bytes + 7) / 8 * 8;
 }
 
-// The record's part of an entry: its value, and its key or the offset of the key's record.
-[[nodiscard]] constexpr std::uint32_t record_bytes(std::uint32_t key_bytes, bool is_long) {
+// The record's part of an entry: its value, its key or the offset of the key's record, and a short
+// payload.
+[[nodiscard]] constexpr std::uint32_t record_bytes(std::uint32_t key_bytes, bool is_long,
+                                                   std::size_t payload_bytes = 0) {
   return static_cast<std::uint32_t>(sizeof(Word)) +
-         padded(is_long ? std::uint32_t{sizeof(Word)} : key_bytes);
+         padded(is_long ? std::uint32_t{sizeof(Word)} : key_bytes) +
+         padded(static_cast<std::uint32_t>(payload_bytes));
 }
 
 class Node {
@@ -55,7 +58,12 @@ struct Item {
   Key key;
   std::uint64_t value;
   Meta meta;
-  Word stored;  // of a long key: the offset of its record
+  Word stored;    // of a long key: the offset of its record
+  Bytes payload;  // one that lies behind the key
+
+  [[nodiscard]] std::uint32_t record_bytes() const {
+    return bztree::record_bytes(meta.key_bytes(), meta.is_long(), payload.size());
+  }
 };
 
 // The same for a scan, which wants no more of it.
@@ -197,6 +205,11 @@ class Leaf : public Node {
 
   [[nodiscard]] std::uint64_t value_of(const Words& words, Meta m) const {
     return words.read(value(m)) | (m.top() ? pmwcas::kControl : 0);
+  }
+  // Of a sound entry whose value names a payload that lies behind the key. Null: it is damaged.
+  [[nodiscard]] const std::byte* payload(Meta m, std::uint32_t bytes) const {
+    const std::uint32_t before = record_bytes(m.key_bytes(), m.is_long());
+    return padded(bytes) <= m.total() - before ? base_ + m.offset() + before : nullptr;
   }
 
   // take(metadata) of each visible entry, by their positions: how many of them are sorted. None:

@@ -33,7 +33,7 @@ Outcome create(const Context& context, const Options& options, KeyType, alloc::R
   auto* const at = medium.at<RootAt>(root.block());
   medium.store(&at->child, leaf.block());
   medium.store(&at->table, table.block());
-  medium.store(&at->layout, kLayout);
+  medium.store(&at->layout, options.payloads ? kPayloadLayout : kLayout);
   medium.flush(medium.at(root.block()), sizeof(RootAt));
   medium.flush(medium.at(table.block()), sizeof(pmwcas::TableAt));
   medium.flush(medium.at(leaf.block()), options.page);

@@ -10,7 +10,7 @@ namespace everleaf::tree::bztree {
 extern const Factory kFactory;  // register.cpp
 
 // README.md, Options, has where the defaults come from.
-inline constexpr std::array<OptionInfo, 7> kOptions{
+inline constexpr std::array<OptionInfo, 9> kOptions{
     {{"page", "1024", "a multiple of 64 from 256 to 4096", "most bytes of a node"},
      {"free", "256", "bytes, from 32 to half a page", "least free space of a fresh leaf"},
      {"split", "100", "75 to 100",
@@ -20,11 +20,16 @@ inline constexpr std::array<OptionInfo, 7> kOptions{
       "percent of a page of deleted bytes above which a leaf is consolidated"},
      {"update", "pointer", "pointer, inline", "values change in place, or by new records"},
      {"reserve", "status", "status, entry",
-      "an insertion reserves by the leaf's status alone, or by its metadata, too"}}};
+      "an insertion reserves by the leaf's status alone, or by its metadata, too"},
+     {"values", "numbers", "numbers, bytes",
+      "values are 64-bit numbers, or payloads of up to 65,536 bytes"},
+     {"inline", "128", "bytes, from 0 to 512",
+      "most bytes of a payload that lies in its leaf; of an eighth of a page no more do"}}};
 
-inline constexpr std::array<std::string_view, 3> kTestSpecs{
+inline constexpr std::array<std::string_view, 4> kTestSpecs{
     "bztree", "bztree:page=256:free=96",
-    "bztree:page=512:free=128:split=75:dead=20:update=inline:reserve=entry"};
+    "bztree:page=512:free=128:split=75:dead=20:update=inline:reserve=entry",
+    "bztree:page=256:free=96:values=bytes:inline=2"};
 
 inline constexpr Registration kRegistration{
     {"bztree", "latch-free: multi-word compare-and-swap, append-only leaves, immutable inner nodes",

@@ -9,6 +9,12 @@ namespace {
 // Entries: a scan that wants no more hardly needs the next leaf.
 constexpr std::size_t kFew = 16;
 
+// What was copied out whole; a scan that stops early may have copied more keys than payloads.
+template <class Key>
+void move_keys(std::vector<Entry<Key>>& from, std::vector<PayloadEntry<Key>>& to) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].key = std::move(from[i].key);
+}
+
 }  // namespace
 
 // What the leaf held at one moment: its status is the same before and afterwards, and every change
@@ -32,7 +38,9 @@ bool BzTree<Keys>::snapshot(const LeafOf& leaf, Pairs& pairs) const {
 }
 
 template <class Keys>
-Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const {
+template <class Read>
+Outcome BzTree<Keys>::scan_leaves(Key from, std::optional<Key> to, std::size_t limit, Out& out,
+                                  Read read) const {
   out.clear();
   if (limit == 0) return Outcome::done;
   Ascent<Keys> ascent(keys_, from, to, limit, out);
@@ -70,8 +78,9 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
     }
     const std::size_t before = out.size();
     const Taken taken = ascent.take(std::span<const Pair<Key>>(pairs), true);
-    if (taken == Taken::complete) return Outcome::done;
-    if (taken != Taken::on) return Outcome::corrupt;
+    if (taken != Taken::on && taken != Taken::complete) return Outcome::corrupt;
+    const Outcome was_read = read(before);
+    if (taken == Taken::complete || was_read != Outcome::done) return was_read;
     barren = out.size() == before ? barren + 1 : 0;
     if (too_many()) return Outcome::corrupt;
     if (!high || (to && *to < Key(*high))) return Outcome::done;
@@ -82,7 +91,9 @@ Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, O
 }
 
 template <class Keys>
-Outcome BzTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out& out) const {
+template <class Read>
+Outcome BzTree<Keys>::scan_leaves_back(std::optional<Key> from, std::size_t limit, Out& out,
+                                       Read read) const {
   out.clear();
   if (limit == 0) return Outcome::done;
   Owned bound_key = Keys::own(from.value_or(Key{}));
@@ -96,15 +107,51 @@ Outcome BzTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out&
     if (limit - out.size() > kFew) expect_neighbour(path, false);
     if (!snapshot(leaf(path.leaf), pairs)) return Outcome::corrupt;
     const std::span<const Pair<Key>> all(pairs);
+    const std::size_t before = out.size();
     const Taken taken = take_back(keys_, all, aim, Key(bound_key), limit, out);
     if (taken == Taken::damaged) return Outcome::corrupt;
-    if (taken == Taken::complete) return Outcome::done;
+    const Outcome was_read = read(before);
+    if (taken == Taken::complete || was_read != Outcome::done) return was_read;
     std::optional<Owned> low = bound(path, false);
     if (!low) return Outcome::done;
     if (aim == Aim::below && !(Key(*low) < Key(bound_key))) return Outcome::corrupt;
     bound_key = std::move(*low);
     aim = Aim::below;
   }
+}
+
+template <class Keys>
+Outcome BzTree<Keys>::scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const {
+  return scan_leaves(from, to, limit, out,
+                     [&](std::size_t first) { return to_numbers(out, first); });
+}
+
+template <class Keys>
+Outcome BzTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out& out) const {
+  return scan_leaves_back(from, limit, out,
+                          [&](std::size_t first) { return to_numbers(out, first); });
+}
+
+template <class Keys>
+Outcome BzTree<Keys>::scan_payloads(Key from, std::optional<Key> to, std::size_t limit,
+                                    PayloadsOut& out) const {
+  out.clear();
+  Out pairs;
+  const Outcome outcome = scan_leaves(
+      from, to, limit, pairs, [&](std::size_t first) { return copy_payloads(pairs, first, out); });
+  move_keys(pairs, out);
+  return outcome;
+}
+
+template <class Keys>
+Outcome BzTree<Keys>::scan_payloads_back(std::optional<Key> from, std::size_t limit,
+                                         PayloadsOut& out) const {
+  out.clear();
+  Out pairs;
+  const Outcome outcome = scan_leaves_back(
+      from, limit, pairs, [&](std::size_t first) { return copy_payloads(pairs, first, out); });
+  move_keys(pairs, out);
+  return outcome;
 }
 
 template class BzTree<U64Keys>;

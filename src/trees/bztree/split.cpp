@@ -30,9 +30,7 @@ template <class Keys>
 std::uint32_t BzTree<Keys>::bytes_for(std::span<const Item<Key>> items) const {
   auto bytes =
       LeafOf::metas_at(options_.page) + static_cast<std::uint32_t>(items.size() * sizeof(Word));
-  for (const auto& item : items) {
-    bytes += record_bytes(item.meta.key_bytes(), item.meta.is_long());
-  }
+  for (const auto& item : items) bytes += item.record_bytes();
   return bytes;
 }
 
@@ -100,7 +98,7 @@ Outcome BzTree<Keys>::make_leaf(std::span<const Item<Key>> items, Need need,
   std::uint32_t end = bytes;
   for (const auto& item : items) {
     const Meta m = item.meta;
-    const std::uint32_t total = record_bytes(m.key_bytes(), m.is_long());
+    const std::uint32_t total = item.record_bytes();
     end -= total;
     put(at,
         Meta::entry(end, total, m.key_bytes(), m.tag(), m.word & (Meta::kLong | Meta::kTop)).word);
@@ -110,6 +108,10 @@ Outcome BzTree<Keys>::make_leaf(std::span<const Item<Key>> items, Need need,
       put(end + sizeof(Word), item.stored);
     } else {
       Keys::copy_to(base + end + sizeof(Word), item.key);
+    }
+    if (!item.payload.empty()) {
+      std::byte* const to = base + end + record_bytes(m.key_bytes(), m.is_long());
+      std::memmove(to, item.payload.data(), item.payload.size());  // as copy_to()
     }
   }
   for (; at < end; at += sizeof(Word)) put(at, 0);

@@ -32,6 +32,13 @@ Result<Options> parse_options(const base::Spec& canonical) {
   if (update != "pointer" && update != "inline") return bad("update", "none of pointer, inline");
   const std::string_view reserve = base::option_of(canonical, "reserve");
   if (reserve != "status" && reserve != "entry") return bad("reserve", "none of status, entry");
+  const std::string_view values = base::option_of(canonical, "values");
+  if (values != "numbers" && values != "bytes") return bad("values", "none of numbers, bytes");
+  const bool payloads = values == "bytes";
+  const auto within = base::number_of(canonical, "inline");
+  if (!within || *within > kMaxPageBytes / kLongKeys) {
+    return bad("inline", "not a number of bytes from 0 to 512");
+  }
   const auto part = [&page](std::uint64_t percent) {
     return static_cast<std::uint32_t>(*page * percent / 100);
   };
@@ -41,7 +48,10 @@ Result<Options> parse_options(const base::Spec& canonical) {
                  .merge = part(*merge),
                  .dead = part(*dead),
                  .in_place = update == "pointer",
-                 .reserve_entry = reserve == "entry"};
+                 .reserve_entry = reserve == "entry",
+                 .payloads = payloads,
+                 .within = payloads ? static_cast<std::uint32_t>(std::min(*within, *page / kLongKeys))
+                                    : std::uint32_t{0}};
 }
 
 template <class Keys>
@@ -56,10 +66,11 @@ Result<void> BzTree<Keys>::open() {
   if (c_.heap.allocated_bytes(root_) < sizeof(RootAt) || root_ % pmem::kLine != 0) {
     return std::unexpected(Error{Code::corrupt, "the root block is damaged"});
   }
-  if (const Word layout = pmem::load(&root()->layout); layout != kLayout) {
+  const Word known = options_.payloads ? kPayloadLayout : kLayout;
+  if (const Word layout = pmem::load(&root()->layout); layout != known) {
     return std::unexpected(
         Error{Code::newer_version, "its nodes have layout " + std::to_string(layout) +
-                                       ", this release knows " + std::to_string(kLayout) +
+                                       ", this release knows " + std::to_string(known) +
                                        " alone: dump it with the release that wrote it"});
   }
   words_ = std::make_unique<Words>(c_.medium, c_.heap, c_.redo, c_.grace, root()->table);
@@ -213,17 +224,18 @@ Lookup BzTree<Keys>::find(Key key) const {
   const Probe probe = Keys::probe(key);
   Offset at = 0;
   if (!locate(probe, at)) return {Outcome::corrupt, 0};
-  return look(probe, at);
+  return number_of(look(probe, at));
 }
 
-// A leaf that was replaced meanwhile still shows what it held until then.
+// A leaf that was replaced meanwhile still shows what it held until then. Of a payload: where it
+// lies.
 template <class Keys>
 Lookup BzTree<Keys>::look(const Probe& probe, Offset at) const {
   const LeafOf here = leaf(at);
   const auto hit = here.find(*words_, keys_, probe, status(here));
   if (hit.damaged) return {Outcome::corrupt, 0};
   if (!hit.found) return {Outcome::absent, 0};
-  return {Outcome::done, here.value_of(*words_, hit.meta)};
+  return {Outcome::done, value_of(here, hit.meta)};
 }
 
 template <class Keys>
@@ -233,7 +245,8 @@ class BzTree<Keys>::Search {
   Progress step(Lookup& answer) {
     const Walk walk = tree_.step(probe_, Aim::at, To::find, way_, [](Offset, std::uint32_t) {});
     if (walk == Walk::on) return Progress::on;
-    answer = walk == Walk::there ? tree_.look(probe_, way_.node) : Lookup{Outcome::corrupt, 0};
+    answer = walk == Walk::there ? tree_.number_of(tree_.look(probe_, way_.node))
+                                 : Lookup{Outcome::corrupt, 0};
     return Progress::answered;
   }
 

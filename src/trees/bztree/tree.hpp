@@ -33,14 +33,18 @@ struct Options {
   std::uint32_t dead;   // deleted bytes above which a leaf is consolidated
   bool in_place;        // updates change the value's word
   bool reserve_entry;   // a reservation has two words
+  bool payloads;        // values are payloads
+  std::uint32_t within;  // most bytes of one that lies in its leaf
 };
 Result<Options> parse_options(const base::Spec& canonical);
 
 template <class Keys>
-class BzTree final : public detail::Tree<typename Keys::Key> {
+class BzTree final : public detail::Tree<typename Keys::Key>,
+                     private detail::PayloadTree<typename Keys::Key> {
  public:
   using Key = typename Keys::Key;
   using Out = std::vector<Entry<Key>>;
+  using PayloadsOut = std::vector<PayloadEntry<Key>>;
 
   BzTree(const Context& context, const Options& options);
 
@@ -53,6 +57,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   Outcome scan(Key from, std::optional<Key> to, std::size_t limit, Out& out) const override;
   Outcome scan_back(std::optional<Key> from, std::size_t limit, Out& out) const override;
   Outcome bulk_load(std::span<const Entry<Key>> entries, double fill) override;
+  detail::PayloadTree<Key>* payloads() override { return options_.payloads ? this : nullptr; }
   Outcome sync() override { return c_.medium.failed() ? Outcome::io_error : Outcome::done; }
   CheckReport check() const override;
   Stats stats() const override;
@@ -60,6 +65,14 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   bool closing() override;
 
  private:
+  // payload.cpp
+  Outcome write_payload(Key key, Bytes payload, Write what) override;
+  Outcome find_payload(Key key, std::string& payload) const override;
+  Outcome scan_payloads(Key from, std::optional<Key> to, std::size_t limit,
+                        PayloadsOut& out) const override;
+  Outcome scan_payloads_back(std::optional<Key> from, std::size_t limit,
+                             PayloadsOut& out) const override;
+
   using LeafOf = Leaf<Keys>;
   using InnerOf = Inner<Keys>;
   using Probe = typename Keys::Probe;
@@ -68,6 +81,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   using Pairs = std::vector<Pair<Key>>;
   using Sep = Separator<Key>;
   using Answer = pmwcas::Answer;
+  using Descriptor = pmwcas::Descriptor;
 
   struct Step {
     Offset node;
@@ -107,6 +121,16 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
     void insert(const Sep& one) {
       content.separators.insert(content.separators.begin() + position, one);
     }
+  };
+  struct Value {     // that is written
+    Word word = 0;   // a number
+    Bytes payload;   // or that
+  };
+  // Blocks beside the leaf of an entry that is written; 0 each of what lies in the leaf.
+  struct Beside {
+    Reserved key;
+    Reserved payload;
+    explicit Beside(alloc::Heap& heap) : key(heap), payload(heap) {}
   };
   struct Attempt {  // of an operation: over, or to be tried again
     bool over;
@@ -165,25 +189,55 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   void expect_neighbour(const Path& path, bool high) const;
 
   // write.cpp
-  [[nodiscard]] Attempt attempt(const Probe& probe, std::uint64_t value, Write what, bool& shrinks);
+  [[nodiscard]] Outcome change(Key key, const Value& value, Write what);
+  [[nodiscard]] Attempt attempt(const Probe& probe, const Value& value, Write what, bool& shrinks);
   [[nodiscard]] Attempt remove(const LeafOf& leaf, Status s, const typename LeafOf::Hit& hit,
                                bool& shrinks);
   [[nodiscard]] Attempt update(const Path& path, const LeafOf& leaf, Status s,
-                               const typename LeafOf::Hit& hit, std::uint64_t value);
+                               const typename LeafOf::Hit& hit, const Value& value);
   [[nodiscard]] Attempt update_inline(const Path& path, const LeafOf& leaf, Status s,
-                                      const typename LeafOf::Hit& hit, std::uint64_t value);
+                                      const typename LeafOf::Hit& hit, const Value& value);
   [[nodiscard]] Attempt insert(const Path& path, const LeafOf& leaf, Status s, const Probe& probe,
-                               std::uint64_t value);
-  [[nodiscard]] Attempt complete(const LeafOf& leaf, const Probe& probe, Status seen,
-                                 std::uint32_t position, Meta reserved, Meta final,
-                                 Reserved& record);
+                               const Value& value);
+  [[nodiscard]] Attempt complete(const LeafOf& leaf, const Probe& probe, const Value& value,
+                                 Status seen, std::uint32_t position, Meta reserved, Meta final,
+                                 Beside& beside);
   [[nodiscard]] bool write_key(Reserved& record, Key key);
+  [[nodiscard]] bool write_block(Reserved& record, const Value& value);
+  [[nodiscard]] bool lies_within(const Value& value) const {
+    return value.payload.size() <= options_.within;
+  }
+  // Behind the key.
+  [[nodiscard]] Bytes within(const Value& value) const {
+    return lies_within(value) ? value.payload : Bytes{};
+  }
+  [[nodiscard]] Word word_of(const Value& value, const Beside& beside) const;
+  // The payload's block of a value that is there.
+  [[nodiscard]] Offset block_of(Word word) const {
+    return options_.payloads ? PayloadAt::of(word).at : 0;
+  }
+  [[nodiscard]] static bool allocates(Descriptor& change, Beside& beside);
   [[nodiscard]] bool is_blank(const Word* meta) const;
   [[nodiscard]] Outcome give_up(const LeafOf& leaf, std::uint32_t position, Meta reserved,
                                 std::uint32_t total);
-  void write_record(const LeafOf& leaf, std::uint32_t offset, std::uint32_t total, Word value,
-                    Key key, std::optional<Offset> long_record);
+  void write_record(const LeafOf& leaf, Meta entry, Word value, Key key, Word long_record,
+                    Bytes payload);
   [[nodiscard]] Outcome begin_epoch();
+
+  // payload.cpp
+  // Of an entry: its number, or where its payload lies (PayloadAt), for payload_of().
+  [[nodiscard]] Word value_of(const LeafOf& leaf, Meta m) const {
+    const Word value = leaf.value_of(*words_, m);
+    return options_.payloads ? locate_payload(leaf, m, PayloadAt::of(value)) : value;
+  }
+  [[nodiscard]] Word locate_payload(const LeafOf& leaf, Meta m, PayloadAt payload) const;
+  [[nodiscard]] std::optional<Bytes> payload_of(Word value) const;
+  [[nodiscard]] Lookup number_of(Lookup found) const {
+    return options_.payloads && found ? number_in(*found) : found;
+  }
+  [[nodiscard]] Lookup number_in(Word value) const;
+  [[nodiscard]] Outcome to_numbers(Out& out, std::size_t first) const;
+  [[nodiscard]] Outcome copy_payloads(const Out& from, std::size_t first, PayloadsOut& to) const;
 
   // gather.cpp
   [[nodiscard]] bool gather(const LeafOf& leaf, Status s, Items& items) const;
@@ -223,8 +277,10 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   // Of a fresh leaf: any one entry fits.
   [[nodiscard]] std::uint32_t free_bytes() const {
     constexpr std::uint32_t kBeside = 2 * sizeof(Word);  // its metadata and value
-    return std::max(options_.free, kBeside + (Keys::kInlineBytes ? padded(options_.page / kLongKeys)
-                                                                 : std::uint32_t{sizeof(Word)}));
+    return std::max(options_.free,
+                    kBeside + padded(options_.within) +
+                        (Keys::kInlineBytes ? padded(options_.page / kLongKeys)
+                                            : std::uint32_t{sizeof(Word)}));
   }
   // Whether it is frozen afterwards; else somebody changed the word meanwhile, or it failed.
   [[nodiscard]] Outcome freeze(Word* status, bool& frozen);
@@ -258,6 +314,12 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
 
   // scan.cpp
   [[nodiscard]] bool snapshot(const LeafOf& leaf, Pairs& pairs) const;
+  // read(first): of what was copied out from there on, while it cannot be freed.
+  template <class Read>
+  Outcome scan_leaves(Key from, std::optional<Key> to, std::size_t limit, Out& out,
+                      Read read) const;
+  template <class Read>
+  Outcome scan_leaves_back(std::optional<Key> from, std::size_t limit, Out& out, Read read) const;
 
   struct Survey;  // check.cpp
   void survey(Survey& s, Offset at, unsigned level, const std::optional<Owned>& low,
@@ -265,6 +327,7 @@ class BzTree final : public detail::Tree<typename Keys::Key> {
   void survey_leaf(Survey& s, Offset at, const std::optional<Owned>& low,
                    const std::optional<Owned>& high) const;
   void survey_record(Survey& s, Offset node, Offset record) const;
+  void survey_payload(Survey& s, Offset node, PayloadAt payload) const;
   void survey_all(Survey& s) const;
 
   Context c_;

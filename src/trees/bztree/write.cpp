@@ -5,11 +5,16 @@
 
 namespace everleaf::tree::bztree {
 
-using pmwcas::Descriptor;
 using pmwcas::Durability;
 
 template <class Keys>
 Outcome BzTree<Keys>::write(Key key, std::uint64_t value, Write what) {
+  return options_.payloads ? write_payload(key, payload_of_number(value), what)
+                           : change(key, {value, {}}, what);
+}
+
+template <class Keys>
+Outcome BzTree<Keys>::change(Key key, const Value& value, Write what) {
   if (const Outcome admitted = c_.admit(what, keys_.too_long(key)); admitted != Outcome::done) {
     return admitted;
   }
@@ -42,7 +47,7 @@ Outcome BzTree<Keys>::write(Key key, std::uint64_t value, Write what) {
 }
 
 template <class Keys>
-typename BzTree<Keys>::Attempt BzTree<Keys>::attempt(const Probe& probe, std::uint64_t value,
+typename BzTree<Keys>::Attempt BzTree<Keys>::attempt(const Probe& probe, const Value& value,
                                                      Write what, bool& shrinks) {
   Path path;
   if (!descend(probe, Aim::at, path)) return answer(Outcome::corrupt);
@@ -64,6 +69,24 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::attempt(const Probe& probe, std::ui
   return hit.found ? update(path, here, s, hit, value) : insert(path, here, s, probe, value);
 }
 
+// Behind the key, or in a block.
+template <class Keys>
+Word BzTree<Keys>::word_of(const Value& value, const Beside& beside) const {
+  if (!options_.payloads) return value.word & ~pmwcas::kControl;
+  return PayloadAt{beside.payload.block(), static_cast<std::uint32_t>(value.payload.size())}.word();
+}
+
+// False: damaged. The blocks are the operation's afterwards: where it fails, they are lost to us.
+template <class Keys>
+bool BzTree<Keys>::allocates(Descriptor& change, Beside& beside) {
+  for (Reserved* const block : {&beside.key, &beside.payload}) {
+    if (block->block() == 0) continue;
+    if (!change.allocates(block->block())) return false;
+    block->keep();
+  }
+  return true;
+}
+
 // P3, A4: the visible bit goes, the offset stays.
 template <class Keys>
 typename BzTree<Keys>::Attempt BzTree<Keys>::remove(const LeafOf& leaf, Status s,
@@ -74,10 +97,13 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::remove(const LeafOf& leaf, Status s
   const std::uint32_t gone = hit.meta.total() + static_cast<std::uint32_t>(sizeof(Word));
   change.add_word(leaf.meta(hit.position), hit.meta.word, hit.meta.hidden());
   change.add_word(leaf.status(), s.word, s.remove(gone));
-  if (hit.meta.is_long() && !change.frees(Keys::record_of(leaf.stored(hit.meta)))) {
-    // Another one has removed it, or there never was one.
-    const bool unchanged = words_->read(leaf.meta(hit.position)) == hit.meta.word;
-    return unchanged ? answer(Outcome::corrupt) : again();
+  const Offset block = block_of(words_->read(leaf.value(hit.meta)));
+  const bool possible =
+      (!hit.meta.is_long() || change.frees(Keys::record_of(leaf.stored(hit.meta)))) &&
+      (block == 0 || change.frees(block));
+  if (!possible) {
+    // Another one has removed or replaced it, or there never was one.
+    return status(leaf).word == s.word ? answer(Outcome::corrupt) : again();
   }
   const Answer tried = change.execute();
   if (tried != Answer::succeeded) return retried(outcome_of(tried));
@@ -87,21 +113,29 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::remove(const LeafOf& leaf, Status s
   return answer(Outcome::done);
 }
 
-// P4: three words where the value's bit 63, which lies in the metadata, stays.
+// P4: three words where the value's bit 63, which lies in the metadata, stays, or a payload lies in a
+// block and did so before.
 template <class Keys>
 typename BzTree<Keys>::Attempt BzTree<Keys>::update(const Path& path, const LeafOf& leaf, Status s,
                                                     const typename LeafOf::Hit& hit,
-                                                    std::uint64_t value) {
-  const bool top = (value & pmwcas::kControl) != 0;
-  if (!options_.in_place || top != hit.meta.top()) {
-    return update_inline(path, leaf, s, hit, value);
-  }
+                                                    const Value& value) {
   Word* const word = leaf.value(hit.meta);
+  const Word old = words_->read(word);
+  const bool top = (value.word & pmwcas::kControl) != 0;
+  const bool same_form = options_.payloads ? block_of(old) != 0 && !lies_within(value)
+                                           : top == hit.meta.top();
+  if (!options_.in_place || !same_form) return update_inline(path, leaf, s, hit, value);
+  Beside beside(c_.heap);
+  if (!write_block(beside.payload, value)) return answer(Outcome::out_of_space);
   Descriptor change = words_->allocate();
   if (!change.ok()) return answer(Outcome::out_of_space);
-  change.add_word(word, words_->read(word), value & ~pmwcas::kControl);
+  change.add_word(word, old, word_of(value, beside));
   change.add_word(leaf.meta(hit.position), hit.meta.word, hit.meta.word);
   change.add_word(leaf.status(), s.word, s.next());
+  if (block_of(old) != 0 && !change.frees(block_of(old))) {
+    return status(leaf).word == s.word ? answer(Outcome::corrupt) : again();
+  }
+  if (!allocates(change, beside)) return answer(Outcome::corrupt);
   const Answer tried = change.execute();
   return tried == Answer::succeeded ? answer(Outcome::done) : retried(outcome_of(tried));
 }
@@ -112,8 +146,10 @@ template <class Keys>
 typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, const LeafOf& leaf,
                                                            Status s,
                                                            const typename LeafOf::Hit& hit,
-                                                           std::uint64_t value) {
-  const std::uint32_t total = hit.meta.total();
+                                                           const Value& value) {
+  const bool is_long = hit.meta.is_long();
+  const std::uint32_t total =
+      record_bytes(hit.meta.key_bytes(), is_long, within(value).size());
   if (!leaf.has_room(s, total, 0)) return retried(restructure(path, false));
   const Status reserved{s.reserve(0, total)};
   {
@@ -123,20 +159,31 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
     const Answer tried = reserve.execute(Durability::later);
     if (tried != Answer::succeeded) return retried(outcome_of(tried));
   }
-  const std::uint32_t offset = leaf.header().bytes - reserved.block();
-  const bool is_long = hit.meta.is_long();
-  write_record(leaf, offset, total, value & ~pmwcas::kControl, leaf.key(keys_, hit.meta),
-               is_long ? std::optional(leaf.stored(hit.meta)) : std::nullopt);
   const Word flags =
-      (is_long ? Meta::kLong : 0) | ((value & pmwcas::kControl) != 0 ? Meta::kTop : 0);
-  const Meta now = Meta::entry(offset, total, hit.meta.key_bytes(), hit.meta.tag(), flags);
+      (is_long ? Meta::kLong : 0) | ((value.word & pmwcas::kControl) != 0 ? Meta::kTop : 0);
+  const Meta now = Meta::entry(leaf.header().bytes - reserved.block(), total, hit.meta.key_bytes(),
+                               hit.meta.tag(), flags);
+  Beside beside(c_.heap);
   pmwcas::Retries retries(*words_);
   for (Status seen = reserved; !seen.frozen(); seen = status(leaf)) {
     if (words_->read(leaf.meta(hit.position)) != hit.meta.word) break;  // another one was first
+    // A block is lost with a failure, and everything else is there already.
+    if (seen.word == reserved.word || !lies_within(value)) {
+      if (!write_block(beside.payload, value)) return answer(Outcome::out_of_space);
+      write_record(leaf, now, word_of(value, beside), leaf.key(keys_, hit.meta),
+                   is_long ? leaf.stored(hit.meta) : 0, within(value));
+    }
+    const Offset old = block_of(words_->read(leaf.value(hit.meta)));
     Descriptor change = words_->allocate();
     if (!change.ok()) return answer(Outcome::out_of_space);
     change.add_word(leaf.meta(hit.position), hit.meta.word, now.word);
-    change.add_word(leaf.status(), seen.word, seen.remove(total));
+    change.add_word(leaf.status(), seen.word, seen.remove(hit.meta.total()));
+    if (old != 0 && !change.frees(old)) {
+      if (status(leaf).word == seen.word) return answer(Outcome::corrupt);
+      if (retries.again()) continue;
+      return answer(Outcome::corrupt);
+    }
+    if (!allocates(change, beside)) return answer(Outcome::corrupt);
     const Answer tried = change.execute();
     if (tried == Answer::succeeded) return answer(Outcome::done);
     if (tried != Answer::failed) return answer(outcome_of(tried));
@@ -145,19 +192,24 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
   return again();
 }
 
-// Fills reserved space; durable with the next fence. `long_record`: of a key that lies there.
+// Fills an entry's reserved space; durable with the next fence. `long_record`: of a key that lies
+// there.
 template <class Keys>
-void BzTree<Keys>::write_record(const LeafOf& leaf, std::uint32_t offset, std::uint32_t total,
-                                Word value, Key key, std::optional<Offset> long_record) {
-  std::byte* const at = leaf.base() + offset;
+void BzTree<Keys>::write_record(const LeafOf& leaf, Meta entry, Word value, Key key,
+                                Word long_record, Bytes payload) {
+  std::byte* const at = leaf.base() + entry.offset();
   c_.medium.store(reinterpret_cast<Word*>(at), value, 0);
-  if (long_record) {
-    c_.medium.store(reinterpret_cast<Word*>(at + sizeof(Word)), *long_record, 0);
+  if (entry.is_long()) {
+    c_.medium.store(reinterpret_cast<Word*>(at + sizeof(Word)), long_record, 0);
   } else {
     Keys::copy_to(at + sizeof(Word), key);
   }
-  c_.medium.count_written(total);
-  c_.medium.flush(at, total);
+  if (!payload.empty()) {
+    std::memcpy(at + record_bytes(entry.key_bytes(), entry.is_long()), payload.data(),
+                payload.size());
+  }
+  c_.medium.count_written(entry.total());
+  c_.medium.flush(at, entry.total());
 }
 
 // A key's own record; durable with the next fence. False: out of space.
@@ -168,6 +220,17 @@ bool BzTree<Keys>::write_key(Reserved& record, Key key) {
     keys_.store_record(record.block(), key);
     c_.medium.flush(c_.medium.at(record.block()), Keys::record_bytes(key));
   }
+  return true;
+}
+
+// A long payload's block; durable with the next fence. False: out of space.
+template <class Keys>
+bool BzTree<Keys>::write_block(Reserved& record, const Value& value) {
+  if (lies_within(value)) return true;
+  if (!record.get(value.payload.size())) return false;
+  std::memcpy(c_.medium.at(record.block()), value.payload.data(), value.payload.size());
+  c_.medium.count_written(value.payload.size());
+  c_.medium.flush(c_.medium.at(record.block()), value.payload.size());
   return true;
 }
 
@@ -183,10 +246,10 @@ bool BzTree<Keys>::is_blank(const Word* meta) const {
 // P1, P2
 template <class Keys>
 typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const LeafOf& leaf, Status s,
-                                                    const Probe& probe, std::uint64_t value) {
+                                                    const Probe& probe, const Value& value) {
   const bool is_long = this->is_long(probe.key);
   const std::uint32_t key_bytes = is_long ? std::uint32_t{sizeof(Word)} : Keys::bytes_of(probe.key);
-  const std::uint32_t total = record_bytes(key_bytes, is_long);
+  const std::uint32_t total = record_bytes(key_bytes, is_long, within(value).size());
   if (!leaf.has_room(s, total)) {
     // The largest key so far, in the last leaf.
     Items items;
@@ -194,9 +257,9 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const Leaf
                         items.back().key < probe.key;
     return retried(restructure(path, append));
   }
-  Reserved record(c_.heap);
-  if constexpr (Keys::kRecords) {
-    if (is_long && !write_key(record, probe.key)) return answer(Outcome::out_of_space);
+  Beside beside(c_.heap);
+  if ((is_long && !write_key(beside.key, probe.key)) || !write_block(beside.payload, value)) {
+    return answer(Outcome::out_of_space);
   }
   const std::uint32_t position = s.count();
   const Status now{s.reserve(1, total)};
@@ -219,20 +282,20 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const Leaf
     if (tried != Answer::succeeded) return retried(outcome_of(tried));
   }
   leaf.set_fingerprint(c_.medium, position, probe.hash);
-  const std::uint32_t offset = leaf.header().bytes - now.block();
-  write_record(leaf, offset, total, value & ~pmwcas::kControl, probe.key,
-               is_long ? std::optional(record.block()) : std::nullopt);
   const Word flags =
-      (is_long ? Meta::kLong : 0) | ((value & pmwcas::kControl) != 0 ? Meta::kTop : 0);
-  const Meta final = Meta::entry(offset, total, key_bytes, probe.hash, flags);
-  return complete(leaf, probe, s, position, reserved, final, record);
+      (is_long ? Meta::kLong : 0) | ((value.word & pmwcas::kControl) != 0 ? Meta::kTop : 0);
+  const Meta final =
+      Meta::entry(leaf.header().bytes - now.block(), total, key_bytes, probe.hash, flags);
+  write_record(leaf, final, word_of(value, beside), probe.key, beside.key.block(), within(value));
+  return complete(leaf, probe, value, s, position, reserved, final, beside);
 }
 
 // P2, A3: visible, unless another one was first. `seen`: the leaf's status when it had no such key.
 template <class Keys>
 typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const Probe& probe,
-                                                      Status seen, std::uint32_t position,
-                                                      Meta reserved, Meta final, Reserved& record) {
+                                                      const Value& value, Status seen,
+                                                      std::uint32_t position, Meta reserved,
+                                                      Meta final, Beside& beside) {
   pmwcas::Retries retries(*words_);
   while (true) {
     const Status s = status(leaf);
@@ -248,21 +311,20 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const 
     if (!change.ok()) return answer(Outcome::out_of_space);
     change.add_word(leaf.meta(position), reserved.word, final.word);
     change.add_word(leaf.status(), s.word, s.next());
-    if (record.block() != 0) {
-      if (!change.allocates(record.block())) return answer(Outcome::corrupt);
-      record.keep();
-    }
+    if (!allocates(change, beside)) return answer(Outcome::corrupt);
     const Answer tried = change.execute();
     if (tried == Answer::succeeded) return answer(Outcome::done);
     if (tried != Answer::failed) return answer(outcome_of(tried));
     if (words_->read(leaf.meta(position)) != reserved.word) return again();  // damaged
     if (!retries.again()) return answer(Outcome::corrupt);
-    if constexpr (Keys::kRecords) {  // the record of a long key is lost with a failure
-      if (!final.is_long()) continue;
-      if (!write_key(record, probe.key)) return answer(Outcome::out_of_space);
-      write_record(leaf, final.offset(), final.total(), pmem::load(leaf.value(final)), probe.key,
-                   record.block());
+    // Blocks are lost with a failure.
+    if (!final.is_long() && lies_within(value)) continue;
+    if ((final.is_long() && !write_key(beside.key, probe.key)) ||
+        !write_block(beside.payload, value)) {
+      return answer(Outcome::out_of_space);
     }
+    write_record(leaf, final, word_of(value, beside), probe.key, beside.key.block(),
+                 within(value));
   }
 }
 

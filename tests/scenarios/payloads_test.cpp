@@ -1,0 +1,444 @@
+// Payloads do what strings in a std::map do: of any length, across reopens, on a full pool, in a
+// damaged one, and beside threads.
+#include <atomic>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "pmem/format.hpp"
+#include "support.hpp"
+#include "trees/pool_state.hpp"
+
+namespace everleaf::test {
+namespace {
+
+constexpr const char* kSpecs[] = {
+    "bztree:values=bytes", "bztree:page=256:free=96:values=bytes:inline=16",
+    "bztree:page=256:free=96:values=bytes:inline=0:merge=45",
+    "bztree:page=512:free=128:split=75:dead=20:update=inline:reserve=entry:values=bytes",
+    "bztree:page=4096:values=bytes:inline=512"};
+
+class PayloadsOf : public ::testing::TestWithParam<Case> {
+ protected:
+  // test(key type), by a generic lambda.
+  template <class Test>
+  void with_keys(Test test) {
+    if (GetParam().keys == KeyType::u64) {
+      test.template operator()<std::uint64_t>(GetParam().spec);
+    } else {
+      test.template operator()<Bytes>(GetParam().spec);
+    }
+  }
+};
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* const spec : kSpecs) {
+    for (const KeyType keys : {KeyType::u64, KeyType::bytes}) all.push_back({spec, keys});
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Trees, PayloadsOf, ::testing::ValuesIn(cases()), name_of);
+
+std::string odd_payload(Random& random) {
+  static constexpr std::size_t kLengths[] = {0,  1,  2,   7,   8,   9,   15,  16,  17,
+                                             31, 32, 127, 128, 129, 500, 512, 513, 5000};
+  std::size_t length = kLengths[random.below(std::size(kLengths))];
+  if (random.one_in(500)) length = kMaxPayloadBytes - random.below(2);
+  std::string payload(length, '\0');
+  for (char& c : payload) c = static_cast<char>(random.word());
+  return payload;
+}
+
+template <class K>
+using Strings = std::map<Owned<K>, std::string>;
+
+template <class K>
+std::string differs(const Payloads<K>& payloads, const Strings<K>& map) {
+  std::vector<PayloadEntry<K>> out;
+  if (payloads.scan(K{}, kAll, out) != Outcome::done) return "scan";
+  if (out.size() != map.size()) return "scan: so many are there";
+  std::size_t i = 0;
+  for (const auto& [key, payload] : map) {
+    if (out[i].key != key || out[i].payload != payload) return "scan: " + show(key);
+    std::string one = "before";
+    if (payloads.find(key, one) != Outcome::done || one != payload) return "find: " + show(key);
+    ++i;
+  }
+  std::vector<PayloadEntry<K>> back;
+  if (payloads.scan_back({}, kAll, back) != Outcome::done) return "scan_back";
+  std::ranges::reverse(back);
+  return back == out ? "" : "scan_back differs";
+}
+
+template <class K>
+std::string compare_part(const Payloads<K>& payloads, const Strings<K>& map, const Owned<K>& from,
+                         const Owned<K>& to, std::size_t limit) {
+  std::vector<PayloadEntry<K>> out;
+  std::vector<PayloadEntry<K>> should;
+  for (auto it = map.lower_bound(from); it != map.end() && should.size() < limit; ++it) {
+    if (to < it->first) break;
+    should.push_back({it->first, it->second});
+  }
+  if (payloads.scan(from, to, limit, out) != Outcome::done || out != should) return "a part";
+  should.clear();
+  auto it = map.upper_bound(from);
+  while (it != map.begin() && should.size() < limit) {
+    --it;
+    should.push_back({it->first, it->second});
+  }
+  if (payloads.scan_back(K(from), limit, out) != Outcome::done || out != should) return "back";
+  return {};
+}
+
+TEST_P(PayloadsOf, AnyOperations) {
+  with_keys([]<class K>(const std::string& spec) {
+    const Scratch scratch;
+    Random random(seed());
+    Strings<K> map;
+    std::optional<Pool> pool;
+    std::optional<Payloads<K>> payloads;
+    const auto reopen = [&] {
+      payloads.reset();
+      pool.reset();
+      PoolOptions options = small_pool();
+      options.max_bytes = 4 * kMostBytes;
+      pool.emplace(Pool::open(scratch / "pool", options).value());
+      payloads.emplace(pool->index<K>("index", spec).value().payloads().value());
+    };
+    reopen();
+    const std::size_t steps = scaled(20000);
+    for (std::size_t i = 0; i < steps; ++i) {
+      const std::uint64_t n = random.below(i % 5000 < 3500 ? 1000 : 100);
+      const Owned<K> key = random.one_in(6) ? Keys<K>::odd(random) : Keys<K>::nth(n);
+      const std::string payload = odd_payload(random);
+      const bool there = map.contains(key);
+      Outcome is = Outcome::done;
+      Outcome should = Outcome::done;
+      switch (random.below(8)) {
+        case 0:
+        case 1:
+          is = payloads->insert(key, payload);
+          should = there ? Outcome::exists : Outcome::done;
+          map.try_emplace(key, payload);
+          break;
+        case 2:
+        case 3:
+          is = payloads->update(key, payload);
+          should = there ? Outcome::done : Outcome::absent;
+          if (there) map[key] = payload;
+          break;
+        case 4:
+          is = payloads->upsert(key, payload);
+          map[key] = payload;
+          break;
+        case 5:
+        case 6:
+          is = payloads->remove(key);
+          should = there ? Outcome::done : Outcome::absent;
+          map.erase(key);
+          break;
+        default: {
+          std::string found = "before";
+          is = payloads->find(key, found);
+          should = there ? Outcome::done : Outcome::absent;
+          ASSERT_EQ(found, there ? map[key] : "");
+        }
+      }
+      ASSERT_EQ(is, should) << "step " << i;
+      if (random.one_in(200)) {
+        static constexpr std::size_t kLimits[] = {0, 1, 5, 100, kAll};
+        ASSERT_EQ(compare_part<K>(*payloads, map, key, Keys<K>::odd(random),
+                                  kLimits[random.below(std::size(kLimits))]),
+                  "");
+      }
+      if (random.one_in(4000)) reopen();
+    }
+    EXPECT_EQ(differs<K>(*payloads, map), "");
+    reopen();
+    EXPECT_EQ(differs<K>(*payloads, map), "");
+    EXPECT_EQ(unsound(*pool), "");
+    // All memory of what is removed comes back: no block stays that nobody names.
+    for (const auto& [key, payload] : map) ASSERT_EQ(payloads->remove(key), Outcome::done);
+    reopen();
+    EXPECT_EQ(unsound(*pool), "");
+  });
+}
+
+// An index of payloads has numbers, too: those of at most eight bytes.
+TEST_P(PayloadsOf, AreNumbers) {
+  with_keys([]<class K>(const std::string& spec) {
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<K>("index", spec).value();
+    auto payloads = index.payloads().value();
+    std::vector<Entry<K>> entries;
+    for (std::uint64_t i = 0; i < 300; ++i) {
+      const std::uint64_t value = i == 0 ? 0 : ~std::uint64_t{0} >> i % 64;
+      entries.push_back({Keys<K>::nth(i), value});
+    }
+    ASSERT_EQ(index.bulk_load(entries), Outcome::done);
+    std::string payload;
+    for (const auto& entry : entries) {
+      EXPECT_EQ(*index.find(entry.key), entry.value);
+      ASSERT_EQ(payloads.find(entry.key, payload), Outcome::done);
+      ASSERT_LE(payload.size(), sizeof entry.value);
+      EXPECT_TRUE(payload.empty() || payload.back() != '\0');
+      std::uint64_t value = 0;
+      std::memcpy(&value, payload.data(), payload.size());
+      EXPECT_EQ(value, entry.value);
+    }
+    EXPECT_EQ(index.update(entries[3].key, 0x6162), Outcome::done);
+    ASSERT_EQ(payloads.find(entries[3].key, payload), Outcome::done);
+    EXPECT_EQ(payload, "ba");
+    // One that is no number.
+    EXPECT_EQ(payloads.update(entries[5].key, "nine char"), Outcome::done);
+    EXPECT_EQ(index.find(entries[5].key).outcome, Outcome::value_too_long);
+    std::vector<Entry<K>> out;
+    EXPECT_EQ(index.scan(K{}, kAll, out), Outcome::value_too_long);
+    EXPECT_EQ(out.size(), 5U);
+    EXPECT_EQ(index.scan_back({}, kAll, out), Outcome::value_too_long);
+    EXPECT_EQ(out.size(), entries.size() - 6);
+    std::vector<Lookup> answers;
+    const std::vector<K> keys{entries[4].key, entries[5].key};
+    index.find_many(keys, answers);
+    EXPECT_EQ(answers[0].outcome, Outcome::done);
+    EXPECT_EQ(answers[1].outcome, Outcome::value_too_long);
+    EXPECT_EQ(index.remove(entries[5].key), Outcome::done);
+    EXPECT_EQ(index.scan(K{}, kAll, out), Outcome::done);
+    EXPECT_EQ(unsound(pool), "");
+  });
+}
+
+TEST_P(PayloadsOf, Refusals) {
+  with_keys([]<class K>(const std::string& spec) {
+    const Scratch scratch;
+    const Owned<K> key = Keys<K>::nth(1);
+    const std::string longest(kMaxPayloadBytes, 'x');
+    {
+      Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+      auto payloads = pool.index<K>("index", spec).value().payloads().value();
+      EXPECT_EQ(payloads.insert(key, longest + "x"), Outcome::value_too_long);
+      EXPECT_EQ(payloads.upsert(key, longest + "x"), Outcome::value_too_long);
+      std::string payload = "before";
+      EXPECT_EQ(payloads.find(key, payload), Outcome::absent);
+      EXPECT_EQ(payload, "");
+      EXPECT_EQ(payloads.insert(key, longest), Outcome::done);
+      EXPECT_EQ(payloads.update(key, longest + "x"), Outcome::value_too_long);
+      EXPECT_EQ(payloads.find(key, payload), Outcome::done);
+      EXPECT_EQ(payload, longest);
+      // Others are not made, nor opened, as they are not.
+      const auto numbers = pool.index<K>("numbers", "bztree");
+      ASSERT_TRUE(numbers);
+      const auto none = numbers->payloads();
+      ASSERT_FALSE(none);
+      EXPECT_EQ(none.error().code, Code::bad_argument);
+      EXPECT_NE(none.error().message.find("values=bytes"), std::string::npos);
+      EXPECT_FALSE(pool.index<K>("numbers", "bztree:values=bytes"));
+      EXPECT_FALSE(pool.index<K>("index", "bztree:values=numbers"));
+      EXPECT_FALSE(pool.index<K>("new", "bztree:values=letters"));
+      EXPECT_FALSE(pool.index<K>("new", "bztree:values=bytes:inline=513"));
+      EXPECT_TRUE(pool.index<K>("other", "wbtree"));
+      EXPECT_FALSE(pool.index<K>("other").value().payloads());
+    }
+    PoolOptions reading = small_pool(Mode::read_only);
+    Pool pool = Pool::open(scratch / "pool", reading).value();
+    auto payloads = pool.index<K>("index").value().payloads().value();
+    std::string payload;
+    EXPECT_EQ(payloads.find(key, payload), Outcome::done);
+    EXPECT_EQ(payload, longest);
+    EXPECT_EQ(payloads.upsert(key, "short"), Outcome::read_only);
+    EXPECT_EQ(payloads.remove(key), Outcome::read_only);
+  });
+}
+
+// Until nothing fits, then half is removed, and again: what was refused changed nothing, and no
+// block is lost.
+TEST_P(PayloadsOf, OnAFullPool) {
+  with_keys([]<class K>(const std::string& spec) {
+    const Scratch scratch;
+    PoolOptions options = small_pool();
+    options.max_bytes = std::uint64_t{2} << 20;
+    Pool pool = Pool::open(scratch / "pool", options).value();
+    auto payloads = pool.index<K>("index", spec).value().payloads().value();
+    Random random(5);
+    Strings<K> map;
+    for (int round = 0; round < 3; ++round) {
+      Outcome outcome = Outcome::done;
+      for (std::uint64_t i = 0; outcome == Outcome::done; ++i) {
+        ASSERT_LT(i, 200'000U);
+        const Owned<K> key = Keys<K>::nth(random.below(20'000));
+        std::string payload(random.below(400), static_cast<char>('a' + i % 26));
+        outcome = payloads.upsert(key, payload);
+        if (outcome == Outcome::done) map[key] = std::move(payload);
+      }
+      EXPECT_EQ(outcome, Outcome::out_of_space);
+      EXPECT_EQ(differs<K>(payloads, map), "");
+      EXPECT_EQ(unsound(pool), "");
+      bool odd = false;
+      for (auto it = map.begin(); it != map.end(); odd = !odd) {
+        if (odd) {
+          ++it;
+          continue;
+        }
+        ASSERT_EQ(payloads.remove(it->first), Outcome::done);
+        it = map.erase(it);
+      }
+    }
+    EXPECT_EQ(differs<K>(payloads, map), "");
+    EXPECT_EQ(unsound(pool), "");
+  });
+}
+
+// Words that damage makes of payloads' words: each is an answer, and none leads out of the pool.
+TEST_P(PayloadsOf, InADamagedPool) {
+  with_keys([]<class K>(const std::string& spec) {
+    const Scratch scratch;
+    {
+      Pool pool = Pool::open(scratch / "pool", small_pool()).value();
+      auto payloads = pool.index<K>("index", spec).value().payloads().value();
+      Random random(6);
+      for (std::uint64_t i = 0; i < 200; ++i) {
+        ASSERT_EQ(payloads.insert(Keys<K>::nth(i), odd_payload(random)), Outcome::done);
+      }
+    }
+    const std::vector<std::byte> sound = read_bytes(scratch / "pool");
+    Random random(seed());
+    const auto words = static_cast<std::uint64_t>(sound.size() / sizeof(std::uint64_t));
+    constexpr std::uint64_t kHeapWord = pmem::kHeapAt / sizeof(std::uint64_t);
+    for (std::size_t round = 0; round < scaled(60); ++round) {
+      std::vector<std::byte> bytes = sound;
+      std::uint64_t done = 0;
+      // Of those that are not zero, some: most lie in nodes and payloads.
+      for (std::uint64_t tries = 0; tries < 100'000 && done < 30; ++tries) {
+        const std::uint64_t at = (kHeapWord + random.below(words - kHeapWord)) * 8;
+        std::uint64_t word = 0;
+        std::memcpy(&word, &bytes[at], sizeof word);
+        if (word == 0) continue;
+        switch (random.below(4)) {
+          case 0:
+            word ^= std::uint64_t{1} << random.below(64);
+            break;
+          case 1:
+            word += random.below(1000) << 17;
+            break;
+          case 2:
+            word |= std::uint64_t{0x1FFFF};
+            break;
+          default:
+            word = random.word() >> random.below(64);
+        }
+        std::memcpy(&bytes[at], &word, sizeof word);
+        ++done;
+      }
+      write_bytes(scratch / "damaged", bytes);
+      auto pool = Pool::open(scratch / "damaged", small_pool());
+      if (!pool) continue;
+      (void)pool->check();
+      auto index = pool->index<K>("index");
+      if (!index) continue;
+      auto payloads = index->payloads();
+      ASSERT_TRUE(payloads);
+      std::string payload;
+      std::vector<PayloadEntry<K>> out;
+      for (std::uint64_t i = 0; i < 200; ++i) {
+        (void)payloads->find(Keys<K>::nth(i), payload);
+        EXPECT_LE(payload.size(), kMaxPayloadBytes);
+        if (i % 3 == 0) (void)payloads->update(Keys<K>::nth(i), odd_payload(random));
+        if (i % 3 == 1) (void)payloads->remove(Keys<K>::nth(i));
+      }
+      (void)payloads->scan(K{}, 1000, out);
+      (void)payloads->scan_back({}, 1000, out);
+    }
+  });
+}
+
+// A payload says which key it belongs to, and from its first byte to its last which write made it.
+std::string stamped(std::uint64_t key, std::uint64_t n) {
+  std::string payload = std::to_string(key) + ":";
+  payload.append(n * 7 % 300, static_cast<char>('a' + n % 26));
+  return payload;
+}
+bool fits(std::uint64_t key, std::string_view payload) {
+  const std::string head = std::to_string(key) + ":";
+  return payload.starts_with(head) &&
+         payload.substr(head.size()).find_first_not_of(payload.back()) == std::string_view::npos;
+}
+
+TEST_P(PayloadsOf, BesideThreads) {
+  with_keys([]<class K>(const std::string& spec) {
+    const Scratch scratch;
+    constexpr std::uint64_t kKeys = 60;
+    PoolOptions options = small_pool();
+    Pool pool = Pool::open(scratch / "pool", options).value();
+    auto payloads = pool.index<K>("index", spec).value().payloads().value();
+    // Every third one is always there.
+    for (std::uint64_t i = 0; i < kKeys; i += 3) {
+      ASSERT_EQ(payloads.insert(Keys<K>::nth(i), stamped(i, 0)), Outcome::done);
+    }
+    std::map<Owned<K>, std::uint64_t> number;
+    for (std::uint64_t i = 0; i < kKeys; ++i) number[Keys<K>::nth(i)] = i;
+    std::atomic<bool> stop = false;
+    std::atomic<std::uint64_t> wrong = 0;
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 0; t < 2; ++t) {
+      threads.emplace_back([&, t] {
+        Random random(t);
+        const std::size_t writes = scaled(15000);
+        for (std::uint64_t n = 1; n <= writes; ++n) {
+          const std::uint64_t i = random.below(kKeys);
+          const Owned<K> key = Keys<K>::nth(i);
+          const std::string payload = stamped(i, n);
+          Outcome outcome = Outcome::done;
+          if (i % 3 == 0) {
+            outcome = payloads.update(key, payload);
+          } else if (random.one_in(2)) {
+            outcome = payloads.upsert(key, payload);
+          } else {
+            outcome = payloads.remove(key);
+            if (outcome == Outcome::absent) outcome = Outcome::done;
+          }
+          if (outcome != Outcome::done) ++wrong;
+        }
+        stop = true;
+      });
+    }
+    threads.emplace_back([&] {
+      Random random(7);
+      std::string payload;
+      std::vector<PayloadEntry<K>> out;
+      while (!stop) {
+        const std::uint64_t i = random.below(kKeys);
+        const Outcome outcome = payloads.find(Keys<K>::nth(i), payload);
+        if (outcome == Outcome::done ? !fits(i, payload)
+                                     : outcome != Outcome::absent || i % 3 == 0) {
+          ++wrong;
+        }
+        const bool up = random.one_in(2);
+        if ((up ? payloads.scan(K{}, kAll, out) : payloads.scan_back({}, kAll, out)) !=
+            Outcome::done) {
+          ++wrong;
+        }
+        std::uint64_t stayed = 0;
+        for (const auto& entry : out) {
+          const auto it = number.find(entry.key);
+          if (it == number.end() || !fits(it->second, entry.payload)) {
+            ++wrong;
+          } else if (it->second % 3 == 0) {
+            ++stayed;
+          }
+        }
+        if (stayed != kKeys / 3) ++wrong;
+      }
+    });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, 0U);
+    EXPECT_EQ(unsound(pool), "");
+    for (const auto& [key, i] : number) {
+      std::string payload;
+      const Outcome outcome = payloads.find(key, payload);
+      EXPECT_TRUE(outcome == Outcome::absent || (outcome == Outcome::done && fits(i, payload)));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace everleaf::test
