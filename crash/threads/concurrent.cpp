@@ -65,6 +65,7 @@ class Concurrent final : Crasher {
     arena_.leave();
     recorder_.switch_level();
     report_.merged = arena_.merged();
+    report_.reached = recorder_.reached;
     return std::move(report_);
   }
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +53,7 @@ struct ConcurrentReport : Tally {  // complete: all schedules up to the preempti
   std::vector<Switch> switches;  // of the failing schedule
   std::string where;             // the last flush or fence before it was noticed
   std::vector<std::string> history;
+  std::map<std::string, std::uint64_t, std::less<>> reached;  // base::reached
 };
 
 ConcurrentReport run_concurrent(const ConcurrentConfig& config);

@@ -255,6 +255,57 @@ TEST(Bztree, LongKeys) {
   explore_in({Domain::memory, Domain::disk}, config);
 }
 
+// Payloads behind the key, in blocks, and from one to the other (P2 to P4), with structure changes
+// above them.
+TEST(Bztree, Payloads) {
+  constexpr std::uint64_t kBlock = 70'000;  // of three bytes
+  const auto story = [](std::uint64_t from) {
+    Ops ops;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      ops.push_back({Do::insert, from + i, i % 2 == 0 ? i : kBlock + i});
+    }
+    ops.push_back({Do::update, from, 9});                // as long as it was
+    ops.push_back({Do::update, from, 300});              // longer
+    ops.push_back({Do::update, from + 1, kBlock + 9});   // from block to block
+    ops.push_back({Do::update, from + 1, kTop});         // the same, a longer one
+    ops.push_back({Do::update, from + 2, kBlock + 10});  // into a block
+    ops.push_back({Do::update, from + 3, 11});           // out of one
+    ops.push_back({Do::remove, from + 1, 0});
+    ops.push_back({Do::insert, from + 1, kBlock + 12});
+    ops.push_back({Do::remove, from, 0});
+    ops.push_back({Do::upsert, from, kBlock + 13});
+    return ops;
+  };
+  const std::string payloads = ":values=bytes:inline=2";
+  const Ops one = story(2);
+  explore_with(payloads, one, 2, 40, {Domain::memory});
+  explore_with(payloads + ":update=inline", one, 2, 40, {Domain::memory});
+  Ops many = one;
+  for (std::uint64_t from = 8; from < 32; from += 8) {
+    const Ops more = story(from);
+    many.insert(many.end(), more.begin(), more.end());
+  }
+  each(many, Do::remove, 8, 28);
+  explore_with(payloads, many);
+  explore_with(":values=bytes:inline=0", many);
+}
+
+// The same beside keys in records of their own: up to two blocks of an operation.
+TEST(Bztree, PayloadsOfLongKeys) {
+  Ops ops;
+  for (std::uint64_t i = 0; i < 14; ++i) ops.push_back({Do::insert, kSizedKeys + i, 70'000 + i});
+  for (std::uint64_t i = 3; i < 9; ++i)
+    ops.push_back({Do::update, kSizedKeys + i, 80'000 * (i % 2)});
+  for (std::uint64_t i = 3; i < 9; ++i) ops.push_back({Do::remove, kSizedKeys + i, 0});
+  ops.push_back({Do::insert, kSizedKeys + 4, 90'000});
+  Config config;
+  config.spec = std::string(kSpec) + ":values=bytes:inline=2";
+  config.keys = KeyType::bytes;
+  config.ops = ops;
+  config.most = 20;
+  explore_in({Domain::memory, Domain::disk}, config);
+}
+
 // --- Latch-free: a thread that stops anywhere holds nobody up ------------------------------------
 
 template <class K>
@@ -391,6 +442,9 @@ void stop_in_every_operation() {
   keys.pop_back();
   stop_in<K>(keys, splits_twice, others, rare);
   stop_in<K>(even(4), insert, others, rare, std::string(kSpec) + ":reserve=entry");
+  const std::string payloads = std::string(kSpec) + ":values=bytes:inline=0";
+  stop_in<K>(even(4), insert, others, rare, payloads);
+  stop_in<K>(even(4), updates, others, rare, payloads);
   EXPECT_GT(rare.helped, 0U);
   EXPECT_GT(rare.failed, 0U);
 }
@@ -665,8 +719,9 @@ TEST(Bztree, BulkLoadAfterAnotherThreadsRemoval) {
 }
 
 // Schedules of small programs, without crashes: what goes wrong in them shows without.
-std::string found_in(const std::string& program, unsigned preemptions,
-                     const std::string& more = "") {
+using Reached = std::map<std::string, std::uint64_t, std::less<>>;
+std::string found_in(const std::string& program, unsigned preemptions, const std::string& more = "",
+                     Reached* reached = nullptr) {
   ConcurrentConfig config;
   config.spec = kSpec + more;
   config.program = *parse_program(program);
@@ -676,6 +731,9 @@ std::string found_in(const std::string& program, unsigned preemptions,
   const ConcurrentReport report = run_concurrent(config);
   EXPECT_TRUE(report.complete);
   EXPECT_GT(report.schedules, 100U);
+  if (reached != nullptr) {
+    for (const auto& [path, times] : report.reached) (*reached)[path] += times;
+  }
   if (report.failure.empty()) return {};
   return report.failure + ", switches " + to_string(report.switches);
 }
@@ -731,6 +789,25 @@ TEST(Bztree, FindsBesideNewRecords) {
         "1,2,3,4,5,6,7,8,9,10,11/u2=9223372036854775817/f2,f2",
         "1,2,3,4,5,6,7,8,9,10,11/r2,i2=9223372036854775817/f2,f2"}) {
     EXPECT_EQ(found_in(program, 2, ""), "") << program;
+  }
+}
+
+// Payloads that move, in blocks and out of them, while others read, move or remove them: what is
+// read is one that was written, and each block is freed once.
+TEST(Bztree, PayloadsBesideThreads) {
+  Reached reached;
+  for (const char* const program :
+       {"2,4/u4=300/u4=301", "2,4/u4=300,u4=301/r4,i4=302", "2,4/u4=1,u4=300/u4=301,u4=2",
+        "2,4/i5=300/i5=301,r5", "2,4/u4=300,u4=301/f4,f4", "2,4/u4=300,u4=1/s0",
+        "2,4/u4=300,u4=301/f4,s0", "2,4/u4=300,u4=301/u2=302,r2",
+        "2,4,6,8,10,12,14/u4=300,u4=301/i7=302,i5=303"}) {
+    for (const char* const update : {"pointer", "inline"}) {
+      const std::string more = std::string(":values=bytes:inline=1:update=") + update;
+      EXPECT_EQ(found_in(program, 1, more, &reached), "") << program << more;
+    }
+  }
+  for (const char* const path : {"P2: blocks are written again", "P4: a block is written again"}) {
+    EXPECT_TRUE(reached.contains(path)) << path;
   }
 }
 
@@ -808,6 +885,19 @@ TEST(Bztree, FencesOfOperations) {
   EXPECT_EQ(fewest_of(30, [&](auto i) { return index.insert(key(i), i); }), two);
   EXPECT_EQ(fewest_of(0, [&](auto i) { return index.update(key(i), i); }), two);
   EXPECT_EQ(fewest_of(0, [&](auto i) { return index.remove(key(i)); }), two);
+  // Payloads in the leaf cost no fence more; a block is one more, to free another none.
+  auto stored =
+      pool.index<std::uint64_t>("payloads", "bztree:values=bytes").value().payloads().value();
+  const std::string text(100, 'x');
+  const std::string block(1000, 'x');
+  for (std::uint64_t i = 1; i <= 2000; ++i) {
+    ASSERT_EQ(stored.insert(i * 7919 % 2003 * 1000, text), Outcome::done);
+  }
+  for (std::uint64_t i = 0; i < 30; ++i) ASSERT_EQ(stored.insert(key(i), text), Outcome::done);
+  EXPECT_EQ(fewest_of(30, [&](auto i) { return stored.insert(key(i), text); }).first, 2U);
+  EXPECT_EQ(fewest_of(100, [&](auto i) { return stored.insert(key(i), block); }).first, 3U);
+  EXPECT_EQ(fewest_of(100, [&](auto i) { return stored.update(key(i), block); }).first, 3U);
+  EXPECT_EQ(fewest_of(100, [&](auto i) { return stored.remove(key(i)); }).first, 2U);
   // In the leaf of the last one: the state of that is made durable first (W6).
   EXPECT_EQ(fences_of(pool, [&] { return index.insert(key(59), 1); }), 3U);
   EXPECT_EQ(fences_of(pool, [&] { return index.find(key(59)).outcome; }), 0U);

@@ -50,8 +50,9 @@ Result<Options> parse_options(const base::Spec& canonical) {
                  .in_place = update == "pointer",
                  .reserve_entry = reserve == "entry",
                  .payloads = payloads,
-                 .within = payloads ? static_cast<std::uint32_t>(std::min(*within, *page / kLongKeys))
-                                    : std::uint32_t{0}};
+                 .within = payloads
+                               ? static_cast<std::uint32_t>(std::min(*within, *page / kLongKeys))
+                               : std::uint32_t{0}};
 }
 
 template <class Keys>

@@ -26,14 +26,14 @@
 namespace everleaf::tree::bztree {
 
 struct Options {
-  std::uint32_t page;   // most bytes of a node
-  std::uint32_t free;   // at least, of a fresh leaf
-  std::uint32_t split;  // most bytes of a leaf's entries and free space
-  std::uint32_t merge;  // bytes below which a node is merged
-  std::uint32_t dead;   // deleted bytes above which a leaf is consolidated
-  bool in_place;        // updates change the value's word
-  bool reserve_entry;   // a reservation has two words
-  bool payloads;        // values are payloads
+  std::uint32_t page;    // most bytes of a node
+  std::uint32_t free;    // at least, of a fresh leaf
+  std::uint32_t split;   // most bytes of a leaf's entries and free space
+  std::uint32_t merge;   // bytes below which a node is merged
+  std::uint32_t dead;    // deleted bytes above which a leaf is consolidated
+  bool in_place;         // updates change the value's word
+  bool reserve_entry;    // a reservation has two words
+  bool payloads;         // values are payloads
   std::uint32_t within;  // most bytes of one that lies in its leaf
 };
 Result<Options> parse_options(const base::Spec& canonical);
@@ -122,9 +122,9 @@ class BzTree final : public detail::Tree<typename Keys::Key>,
       content.separators.insert(content.separators.begin() + position, one);
     }
   };
-  struct Value {     // that is written
-    Word word = 0;   // a number
-    Bytes payload;   // or that
+  struct Value {    // that is written
+    Word word = 0;  // a number
+    Bytes payload;  // or that
   };
   // Blocks beside the leaf of an entry that is written; 0 each of what lies in the leaf.
   struct Beside {
@@ -277,10 +277,9 @@ class BzTree final : public detail::Tree<typename Keys::Key>,
   // Of a fresh leaf: any one entry fits.
   [[nodiscard]] std::uint32_t free_bytes() const {
     constexpr std::uint32_t kBeside = 2 * sizeof(Word);  // its metadata and value
-    return std::max(options_.free,
-                    kBeside + padded(options_.within) +
-                        (Keys::kInlineBytes ? padded(options_.page / kLongKeys)
-                                            : std::uint32_t{sizeof(Word)}));
+    return std::max(options_.free, kBeside + padded(options_.within) +
+                                       (Keys::kInlineBytes ? padded(options_.page / kLongKeys)
+                                                           : std::uint32_t{sizeof(Word)}));
   }
   // Whether it is frozen afterwards; else somebody changed the word meanwhile, or it failed.
   [[nodiscard]] Outcome freeze(Word* status, bool& frozen);

@@ -113,8 +113,8 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::remove(const LeafOf& leaf, Status s
   return answer(Outcome::done);
 }
 
-// P4: three words where the value's bit 63, which lies in the metadata, stays, or a payload lies in a
-// block and did so before.
+// P4: three words where the value's bit 63, which lies in the metadata, stays, or a payload lies in
+// a block and did so before.
 template <class Keys>
 typename BzTree<Keys>::Attempt BzTree<Keys>::update(const Path& path, const LeafOf& leaf, Status s,
                                                     const typename LeafOf::Hit& hit,
@@ -122,8 +122,8 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update(const Path& path, const Leaf
   Word* const word = leaf.value(hit.meta);
   const Word old = words_->read(word);
   const bool top = (value.word & pmwcas::kControl) != 0;
-  const bool same_form = options_.payloads ? block_of(old) != 0 && !lies_within(value)
-                                           : top == hit.meta.top();
+  const bool same_form =
+      options_.payloads ? block_of(old) != 0 && !lies_within(value) : top == hit.meta.top();
   if (!options_.in_place || !same_form) return update_inline(path, leaf, s, hit, value);
   Beside beside(c_.heap);
   if (!write_block(beside.payload, value)) return answer(Outcome::out_of_space);
@@ -148,8 +148,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
                                                            const typename LeafOf::Hit& hit,
                                                            const Value& value) {
   const bool is_long = hit.meta.is_long();
-  const std::uint32_t total =
-      record_bytes(hit.meta.key_bytes(), is_long, within(value).size());
+  const std::uint32_t total = record_bytes(hit.meta.key_bytes(), is_long, within(value).size());
   if (!leaf.has_room(s, total, 0)) return retried(restructure(path, false));
   const Status reserved{s.reserve(0, total)};
   {
@@ -169,6 +168,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
     if (words_->read(leaf.meta(hit.position)) != hit.meta.word) break;  // another one was first
     // A block is lost with a failure, and everything else is there already.
     if (seen.word == reserved.word || !lies_within(value)) {
+      if (seen.word != reserved.word) base::reached("P4: a block is written again");
       if (!write_block(beside.payload, value)) return answer(Outcome::out_of_space);
       write_record(leaf, now, word_of(value, beside), leaf.key(keys_, hit.meta),
                    is_long ? leaf.stored(hit.meta) : 0, within(value));
@@ -319,12 +319,12 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::complete(const LeafOf& leaf, const 
     if (!retries.again()) return answer(Outcome::corrupt);
     // Blocks are lost with a failure.
     if (!final.is_long() && lies_within(value)) continue;
+    base::reached("P2: blocks are written again");
     if ((final.is_long() && !write_key(beside.key, probe.key)) ||
         !write_block(beside.payload, value)) {
       return answer(Outcome::out_of_space);
     }
-    write_record(leaf, final, word_of(value, beside), probe.key, beside.key.block(),
-                 within(value));
+    write_record(leaf, final, word_of(value, beside), probe.key, beside.key.block(), within(value));
   }
 }
 
