@@ -19,9 +19,11 @@ int dump(const DumpArguments& arguments) {
   const TableChoice choice = existing_table(pool, arguments);
   Output output;
   with_key_type(choice.key_type, [&]<class K>() {
-    walk<K>(open_index<K>(pool, choice), Range<K>{}, [&](const Entry<K>& entry) {
-      write_record<K>(output, format, entry);
-      return true;
+    with_values<K>(open_index<K>(pool, choice), [&](const auto& source) {
+      walk<K>(source, Range<K>{}, [&](const auto& entry) {
+        write_record(output, format, entry);
+        return true;
+      });
     });
   });
   output.finish();

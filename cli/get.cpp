@@ -1,5 +1,7 @@
 // everleaf get: the value of one key.
 #include <memory>
+#include <string>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -20,7 +22,19 @@ struct GetArguments : TableArguments {
 template <class K>
 int get(const GetArguments& arguments, Pool& pool, const TableChoice& choice) {
   const auto key = key_of_argument<K>(arguments.key, arguments.escaped);
-  const Lookup hit = open_index<K>(pool, choice).find(key);
+  Lookup hit;
+  std::string value;  // as it is printed
+  Json json;
+  with_values<K>(open_index<K>(pool, choice), [&]<class Source>(const Source& source) {
+    if constexpr (std::is_same_v<Source, Payloads<K>>) {
+      hit.outcome = source.find(key, value);
+      json = escape(value);
+    } else {
+      hit = source.find(key);
+      value = std::to_string(*hit);
+      json = *hit;
+    }
+  });
   if (!hit && hit.outcome != Outcome::absent) {
     throw Failure(exit_code_of(hit.outcome), describe(hit.outcome));
   }
@@ -29,10 +43,10 @@ int get(const GetArguments& arguments, Pool& pool, const TableChoice& choice) {
                {"key_type", to_string(choice.key_type)},
                {"key", json_key(key)},
                {"found", static_cast<bool>(hit)},
-               {"value", hit ? Json(*hit) : Json(nullptr)}});
+               {"value", hit ? json : Json(nullptr)}});
   } else if (hit) {
     Output output;
-    output << std::to_string(*hit) << "\n";
+    output << value << "\n";
     output.finish();
   }
   if (hit) return 0;

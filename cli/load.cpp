@@ -109,10 +109,14 @@ class Loader {
       : index_(std::move(index)),
         arguments_(arguments),
         acknowledger_(acknowledger),
-        buffered_(is_buffered(index_.info())) {}
+        format_(format_of(arguments.format, arguments.file)),
+        buffered_(is_buffered(index_.info())) {
+    if (auto payloads = index_.payloads()) payloads_.emplace(std::move(*payloads));
+  }
 
   void run(Input& input, Interrupts& interrupts) {
-    RecordReader reader(input, format_of(arguments_.format, arguments_.file));
+    RecordReader reader(input, format_, kMaxPayloadBytes,
+                        payloads_ ? RecordReader::kMaxPayloadLine : RecordReader::kMaxLine);
     std::optional<Progress> progress;
     Record record;
     std::uint64_t lines = 0;
@@ -142,7 +146,9 @@ class Loader {
  private:
   void put(const Record& record) {
     const auto key = key_of<K>(record);
-    const Outcome outcome = index_.upsert(key, value_of(record, arguments_.number_lines));
+    const Outcome outcome =
+        payloads_ ? payloads_->upsert(key, payload_of(record, format_, arguments_.number_lines))
+                  : index_.upsert(key, value_of(record, arguments_.number_lines));
     if (outcome != Outcome::done) refuse(record.line, outcome);
     if (!buffered_) return acknowledger_.done(record.line);
     constexpr std::size_t kSyncEvery = 4096;
@@ -166,7 +172,9 @@ class Loader {
   Index<K> index_;
   const LoadArguments& arguments_;
   Acknowledger& acknowledger_;
+  Format format_;
   bool buffered_;
+  std::optional<Payloads<K>> payloads_;  // where its values are such
   std::vector<std::uint64_t> pending_;
 };
 

@@ -10,9 +10,6 @@
 namespace everleaf::cli {
 namespace {
 
-// Nothing longer can be a good line: every byte of the longest key as \xHH, and a value.
-constexpr std::size_t kMaxLineBytes = 4 * kMaxKeyBytes + 64;
-
 std::string too_long(std::size_t limit = kMaxKeyBytes) {
   return fmt::format("longer than {} bytes", grouped(limit));
 }
@@ -21,6 +18,29 @@ bool needs_quotes(std::string_view text) {
   return text.empty() || std::ranges::any_of(text, [](char c) {
            return c == ',' || c == '"' || static_cast<unsigned char>(c) <= 0x20 || c == 0x7F;
          });
+}
+
+std::string unescaped(std::uint64_t line, std::string_view field, std::string_view text) {
+  if (auto bytes = unescape(text)) return std::move(*bytes);
+  throw BadRecord(
+      line, field,
+      fmt::format("{} has an unknown escape: there are \\t, \\n, \\\\ and \\xHH", in_quotes(text)));
+}
+
+void expect_one_field(const Record& record, std::string_view value) {
+  if (value.find('\t') == std::string_view::npos) return;
+  throw BadRecord(record.line, "value", "a further field follows; a line is key, tab, value");
+}
+
+std::string text_of(std::uint64_t key, Format /*format*/) {
+  return fmt::to_string(key);
+}
+std::string text_of(std::string_view bytes, Format format) {
+  return format == Format::tsv ? escape(bytes) : csv_field(bytes);
+}
+
+char between(Format format) {
+  return format == Format::tsv ? '\t' : ',';
 }
 
 }  // namespace
@@ -53,19 +73,14 @@ bool RecordReader::next(Record& record) {
 }
 
 bool RecordReader::next_tsv(Record& record) {
-  const Input::Line line = input_.line(text_, kMaxLineBytes);
-  if (line == Input::Line::too_long) throw BadRecord(start_, "key", too_long());
+  const Input::Line line = input_.line(text_, most_line_bytes_);
+  if (line == Input::Line::too_long) {
+    throw BadRecord(start_, text_.contains('\t') ? "value" : "key", too_long());
+  }
   if (line == Input::Line::end) return false;
   ++line_;
   const std::size_t tab = text_.find('\t');
-  auto key = unescape(std::string_view(text_).substr(0, tab));
-  if (!key) {
-    throw BadRecord(start_, "key",
-                    fmt::format("{} has an unknown escape: there are \\t, \\n, \\\\ "
-                                "and \\xHH",
-                                in_quotes(text_.substr(0, tab))));
-  }
-  record.key = std::move(*key);
+  record.key = unescaped(start_, "key", std::string_view(text_).substr(0, tab));
   record.value.reset();
   if (tab != std::string::npos) record.value = text_.substr(tab + 1);
   return true;
@@ -171,26 +186,39 @@ std::uint64_t value_of(const Record& record, bool number_lines) {
     throw BadRecord(record.line, "value",
                     "missing; --number-lines takes the line's number instead");
   }
-  if (record.value->find('\t') != std::string::npos) {
-    throw BadRecord(record.line, "value", "a further field follows; a line is key, tab, value");
-  }
+  expect_one_field(record, *record.value);
   if (const auto value = parse_number(*record.value)) return *value;
   throw BadRecord(record.line, "value",
                   fmt::format("{} is not {}", in_quotes(*record.value), kNumberRange));
 }
 
-template <>
-void write_record(Output& output, Format format, const Entry<std::uint64_t>& entry) {
-  output << fmt::format("{}{}{}\n", entry.key, format == Format::tsv ? '\t' : ',', entry.value);
+std::string payload_of(const Record& record, Format format, bool number_lines) {
+  if (!record.value) return fmt::to_string(value_of(record, number_lines));
+  std::string payload = *record.value;
+  if (format == Format::tsv) {
+    expect_one_field(record, payload);
+    payload = unescaped(record.line, "value", payload);
+  }
+  if (payload.size() <= kMaxPayloadBytes) return payload;
+  throw BadRecord(
+      record.line, "value",
+      fmt::format("{} bytes, the limit is {}", grouped(payload.size()), grouped(kMaxPayloadBytes)));
 }
 
-template <>
-void write_record(Output& output, Format format, const Entry<Bytes>& entry) {
-  if (format == Format::tsv) {
-    output << fmt::format("{}\t{}\n", escape(entry.key), entry.value);
-  } else {
-    output << fmt::format("{},{}\n", csv_field(entry.key), entry.value);
-  }
+template <class K>
+void write_record(Output& output, Format format, const Entry<K>& entry) {
+  output << fmt::format("{}{}{}\n", text_of(entry.key, format), between(format), entry.value);
 }
+
+template <class K>
+void write_record(Output& output, Format format, const PayloadEntry<K>& entry) {
+  output << fmt::format("{}{}{}\n", text_of(entry.key, format), between(format),
+                        text_of(entry.payload, format));
+}
+
+template void write_record(Output&, Format, const Entry<std::uint64_t>&);
+template void write_record(Output&, Format, const Entry<Bytes>&);
+template void write_record(Output&, Format, const PayloadEntry<std::uint64_t>&);
+template void write_record(Output&, Format, const PayloadEntry<Bytes>&);
 
 }  // namespace everleaf::cli

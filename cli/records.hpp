@@ -1,7 +1,7 @@
 // Lines of key and value, as TSV or CSV: what `load` reads and `dump` writes.
 //
-// TSV: key, tab, value; in the key \t, \n, \\ and \xHH stand for bytes. CSV: RFC 4180, two fields,
-// no header; bytes stand for themselves inside quotes.
+// TSV: key, tab, value; in the key, and in payloads, \t, \n, \\ and \xHH stand for bytes. CSV: RFC
+// 4180, two fields, no header; bytes stand for themselves inside quotes.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,18 @@ class BadRecord : public Failure {
 
 class RecordReader {
  public:
-  // `most_value_bytes` counts in CSV.
-  RecordReader(Input& input, Format format, std::size_t most_value_bytes = kMaxKeyBytes)
-      : input_(input), format_(format), most_value_bytes_(most_value_bytes) {}
+  // Nothing longer can be a good line of TSV: every byte of the longest key as \xHH, and a value,
+  // or the longest payload.
+  static constexpr std::size_t kMaxLine = 4 * kMaxKeyBytes + 64;
+  static constexpr std::size_t kMaxPayloadLine = 4 * (kMaxKeyBytes + kMaxPayloadBytes) + 64;
+
+  // `most_value_bytes` counts in CSV, `most_line_bytes` in TSV.
+  RecordReader(Input& input, Format format, std::size_t most_value_bytes = kMaxKeyBytes,
+               std::size_t most_line_bytes = kMaxLine)
+      : input_(input),
+        format_(format),
+        most_value_bytes_(most_value_bytes),
+        most_line_bytes_(most_line_bytes) {}
 
   // False: the end. Throws BadRecord.
   bool next(Record& record);
@@ -60,6 +69,7 @@ class RecordReader {
   Input& input_;
   Format format_;
   std::size_t most_value_bytes_;
+  std::size_t most_line_bytes_;
   std::uint64_t line_ = 0;   // lines begun so far
   std::uint64_t start_ = 0;  // line of the record that is being read
   std::string text_;         // of the line
@@ -71,11 +81,15 @@ class RecordReader {
 template <class K>
 [[nodiscard]] typename OwnedKey<K>::type key_of(const Record& record);
 [[nodiscard]] std::uint64_t value_of(const Record& record, bool number_lines);
+[[nodiscard]] std::string payload_of(const Record& record, Format format, bool number_lines);
 
 // Bytes as a field of CSV.
 [[nodiscard]] std::string csv_field(std::string_view bytes);
 
+// K: a key's type.
 template <class K>
 void write_record(Output& output, Format format, const Entry<K>& entry);
+template <class K>
+void write_record(Output& output, Format format, const PayloadEntry<K>& entry);
 
 }  // namespace everleaf::cli

@@ -49,10 +49,19 @@ Range<K> range_of(const ScanArguments& arguments, std::string& prefix) {
   throw Failure(kExitUsage, "--prefix is for bytes keys, and the index has u64 keys");
 }
 
-template <class K>
-bool has_prefix(const Entry<K>& entry, const std::string& prefix) {
-  if constexpr (std::is_same_v<K, Bytes>) return entry.key.starts_with(prefix);
+template <class Key>
+bool has_prefix(const Key& key, const std::string& prefix) {
+  if constexpr (std::is_same_v<Key, std::string>) return key.starts_with(prefix);
   return prefix.empty();
+}
+
+template <class K>
+Json json_value(const Entry<K>& entry) {
+  return entry.value;
+}
+template <class K>
+Json json_value(const PayloadEntry<K>& entry) {
+  return escape(entry.payload);
 }
 
 template <class K>
@@ -69,19 +78,21 @@ void scan(const ScanArguments& arguments, Pool& pool, const TableChoice& choice)
   // The upper end of a prefix lies outside; it comes first or last and is not counted.
   if (arguments.prefix && left != std::numeric_limits<std::uint64_t>::max()) ++range.limit;
   bool first = true;
-  const auto visit = [&](const Entry<K>& entry) {
-    if (!has_prefix(entry, prefix)) return true;
+  const auto visit = [&](const auto& entry) {
+    if (!has_prefix(entry.key, prefix)) return true;
     if (left-- == 0) return false;
     if (arguments.json) {
-      const Json line{{"key", json_key(entry.key)}, {"value", entry.value}};
+      const Json line{{"key", json_key(entry.key)}, {"value", json_value<K>(entry)}};
       output << (first ? "\n  " : ",\n  ") << to_text(line, -1);
     } else {
-      write_record<K>(output, Format::tsv, entry);
+      write_record(output, Format::tsv, entry);
     }
     first = false;
     return true;
   };
-  arguments.reverse ? walk_back<K>(index, range, visit) : walk<K>(index, range, visit);
+  with_values<K>(index, [&](const auto& source) {
+    arguments.reverse ? walk_back<K>(source, range, visit) : walk<K>(source, range, visit);
+  });
   if (arguments.json) output << (first ? "]}\n" : "\n]}\n");
   output.finish();
 }

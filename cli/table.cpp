@@ -109,9 +109,13 @@ Pool open_or_create(const TableArguments& arguments) {
   return open(arguments, Mode::open_or_create);
 }
 
+bool names_payloads(std::string_view spec) {
+  return (std::string(spec) + ":").find(":values=bytes:") != std::string::npos;
+}
+
 TableChoice existing_table(Pool& pool, const TableArguments& arguments) {
   if (const auto info = find_index(pool, arguments.table)) {
-    return {info->name, std::string{}, info->key_type};
+    return {info->name, std::string{}, info->key_type, names_payloads(info->spec)};
   }
   std::string known;
   for (const IndexInfo& info : value_or_fail(pool.indexes())) {
@@ -124,10 +128,10 @@ TableChoice existing_table(Pool& pool, const TableArguments& arguments) {
 TableChoice table_to_fill(Pool& pool, const TableArguments& arguments) {
   const auto keys = key_type_of(arguments);
   if (const auto info = find_index(pool, arguments.table)) {
-    return {info->name, arguments.index, keys.value_or(info->key_type)};
+    return {info->name, arguments.index, keys.value_or(info->key_type), names_payloads(info->spec)};
   }
   return {arguments.table, arguments.index.empty() ? "wbtree" : arguments.index,
-          keys.value_or(KeyType::bytes)};
+          keys.value_or(KeyType::bytes), names_payloads(arguments.index)};
 }
 
 template <class K>

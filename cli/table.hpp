@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <everleaf/index.hpp>
@@ -39,6 +40,7 @@ struct TableChoice {
   std::string name;
   std::string spec;  // empty: as it is
   KeyType key_type = KeyType::bytes;
+  bool payloads = false;  // its values are bytes
 };
 
 // What --keys says; nullopt: nothing.
@@ -59,6 +61,19 @@ struct TableChoice {
 
 template <class K>
 Index<K> open_index(Pool& pool, const TableChoice& choice);
+
+// Whether an index of that spec has payloads as values.
+[[nodiscard]] bool names_payloads(std::string_view spec);
+
+// f(index), or of its payloads where it has such.
+template <class K, class F>
+void with_values(const Index<K>& index, F&& f) {
+  if (const auto payloads = index.payloads()) {
+    std::forward<F>(f)(*payloads);
+  } else {
+    std::forward<F>(f)(index);
+  }
+}
 
 // Calls `f.operator()<K>()` for the key type.
 template <class F>

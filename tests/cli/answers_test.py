@@ -1,6 +1,7 @@
 """get, put, del, scan, info, check, list, doctor, bench: answers, exit codes, JSON."""
 
 import json
+import os
 import shutil
 import unittest
 
@@ -48,6 +49,46 @@ class Answers(CliTest):
                         ["del", self.pool, "k" * 65537]):
             self.fails(2, "the key has 65,537 bytes, the limit is 65,536", *command)
         self.assert_sound()
+
+    def test_payloads(self):
+        tree = ("--index", "bztree:values=bytes")
+        self.fails(2, "value .* is not a number from 0 to", "put", self.pool, "ada", "Countess")
+        self.assertFalse(os.path.exists(self.pool))
+        self.ok("put", self.pool, "ada", "Countess", *tree)
+        self.ok("put", self.pool, "grace", "x" * 65536)
+        self.ok("put", self.pool, "tab", "a\tb")
+        self.ok("put", self.pool, "none", "")
+        self.assertEqual(self.ok("get", self.pool, "ada"), b"Countess\n")
+        self.assertEqual(self.ok("get", self.pool, "grace"), b"x" * 65536 + b"\n")
+        self.assertEqual(self.ok("get", self.pool, "none"), b"\n")
+        self.assertEqual(json.loads(self.ok("get", self.pool, "tab", "--json"))["value"], "a\\tb")
+        self.fails(1, "no key 'pear'", "get", self.pool, "pear")
+        self.fails(2, "longer than", "put", self.pool, "grace", "x" * 65537)
+        self.assertEqual(self.ok("scan", self.pool, "--from", "n"), b"none\t\ntab\ta\\tb\n")
+        self.assertEqual(self.ok("scan", self.pool, "--reverse", "--limit", 1), b"tab\ta\\tb\n")
+        entries = json.loads(self.ok("scan", self.pool, "--to", "b", "--json"))["entries"]
+        self.assertEqual(entries, [{"key": "ada", "value": "Countess"}])
+        # Numbers in another index of the same pool are numbers.
+        self.fails(2, "value .* is not a number", "put", self.pool, "k", "v", "--table", "other")
+        self.assertNotIn(b"other", self.ok("info", self.pool))
+        self.assert_sound()
+        for form in ("tsv", "csv"):
+            text = self.ok("dump", self.pool, "--format", form)
+            again = self.pool.with_suffix("." + form)
+            self.ok("load", again, "-", "--format", form, *tree, input=text)
+            self.assertEqual(self.ok("dump", again, "--format", form), text)
+            self.assertEqual(self.ok("get", again, "tab"), b"a\tb\n")
+        self.ok("del", self.pool, "grace")
+        self.assert_sound()
+        self.fails(2, "line 1: value: .*unknown escape", "load", self.pool, "-", input=b"k\t\\q\n")
+        self.fails(2, "line 1: value: longer than 65,536 bytes", "load", self.pool, "-",
+                   input=b"k\t" + b"v" * 600000)
+        self.fails(2, "line 1: value: 65,537 bytes", "load", self.pool, "-",
+                   input=b"k\t" + b"v" * 65537)
+        self.fails(2, "line 1: value: missing", "load", self.pool, "-", input=b"k\n")
+        self.fails(2, "line 1: value: a further field", "load", self.pool, "-", input=b"k\ta\tb\n")
+        self.ok("load", self.pool, "-", "--number-lines", input=b"k\n")
+        self.assertEqual(self.ok("get", self.pool, "k"), b"1\n")
 
     def test_scan(self):
         entries = {self.random_key(6): n for n in range(9000)}
