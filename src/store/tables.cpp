@@ -72,6 +72,13 @@ Result<std::shared_ptr<TableOf<K>>> State::table(std::string_view name, std::str
           Code::wrong_tree,
           "the store is " + std::string(to_string(durability_)) + ", and a " + tree + " is not"});
     }
+    // The store's words would be payloads, and a repair would not find them in leaves.
+    if (const auto parsed = base::parse_spec(asked);
+        parsed && base::option_of(*parsed, "values") == "bytes") {
+      return std::unexpected(Error{Code::bad_option,
+                                   "a table keeps its values in records of the store, not in "
+                                   "the tree: leave out values=bytes"});
+    }
     if (there && !spec.empty()) {
       there = base_.index<K>(name, spec, detail::PoolState::Kind::table);
       if (!there) return std::unexpected(there.error());

@@ -216,6 +216,10 @@ TEST_P(Interface, Tables) {
   EXPECT_EQ(store_.table("b").error().code, Code::wrong_key_type);
   const bool strict = GetParam() == Durability::strict;
   EXPECT_EQ(store_.table("c", strict ? "bdtree" : "wbtree").error().code, Code::wrong_tree);
+  if (strict) {
+    EXPECT_EQ(store_.table("c", "bztree:values=bytes").error().code, Code::bad_option);
+    EXPECT_EQ(store_.table("a", "bztree:values=bytes").error().code, Code::bad_option);
+  }
   EXPECT_EQ(store_.table("c", "no-tree").error().code, Code::unknown_tree);
   EXPECT_EQ(store_.table("").error().code, Code::bad_argument);
   EXPECT_EQ(store_.tables()->size(), 2U);
