@@ -17,6 +17,7 @@
 #include "pmem/format.hpp"
 #include "store_run.hpp"
 #include "trees/pool_state.hpp"
+#include "values.hpp"
 
 namespace everleaf::crash {
 namespace {
@@ -120,7 +121,7 @@ class Run final : Crasher {
     headers_ = false;
     pool_.emplace(std::move(*pool));
     operation_ = "create index";
-    auto index = pool_->index<K>(kName, config_.spec);
+    auto index = values_in<K>(*pool_, kName, config_.spec);
     if (!index) return fail("index: " + index.error().message);
     index_.emplace(std::move(*index));
     epochs_ = PoolAccess::state(*pool_).epochs();
@@ -232,10 +233,10 @@ class Run final : Crasher {
       if (!size.empty()) spec = fmt::format("{}:{}={}", tree, size, 128 + op.value % 15 * 64);
     }
     const std::string name = other_name(others_after_.size());
-    auto other = pool_->index<K>(name, spec);
+    auto other = values_in<K>(*pool_, name, spec);
     // Not a size of this tree.
     if (!other && other.error().code == Code::bad_option)
-      other = pool_->index<K>(name, config_.spec);
+      other = values_in<K>(*pool_, name, config_.spec);
     if (!other && other.error().code != Code::out_of_space)
       return fail("create: " + other.error().message);
     report_.out_of_space += other ? 0 : 1;
@@ -256,7 +257,7 @@ class Run final : Crasher {
   void other_write(const Op& op) {
     if (others_after_.empty()) return;
     const std::size_t number = others_after_.size() - 1;
-    auto other = pool_->index<K>(other_name(number), {});
+    auto other = values_in<K>(*pool_, other_name(number), {});
     if (!other) return fail("index: " + other.error().message);
     const Owned key = make_key<K>(op.key);
     Entries& entries = others_after_.back();
@@ -380,7 +381,7 @@ class Run final : Crasher {
     headers_ = false;
     if (!pool) return fail("open: " + pool.error().message);
     pool_.emplace(std::move(*pool));
-    auto index = pool_->index<K>(kName, config_.spec);
+    auto index = values_in<K>(*pool_, kName, config_.spec);
     if (!index) return fail("index: " + index.error().message);
     index_.emplace(std::move(*index));
     epochs_ = PoolAccess::state(*pool_).epochs();
@@ -410,11 +411,11 @@ class Run final : Crasher {
 
   static bool lacks_space(Result<Pool>& pool) {
     if (!pool) return pool.error().code == Code::out_of_space;
-    const auto index = pool->index<K>(kName, {});
+    const auto index = values_in<K>(*pool, kName, {});
     return !index && index.error().code == Code::out_of_space;
   }
 
-  static Outcome apply(Index<K>& index, Do what, const Owned& key, std::uint64_t value) {
+  static Outcome apply(Values<K>& index, Do what, const Owned& key, std::uint64_t value) {
     switch (what) {
       case Do::insert:
         return index.insert(key, value);
@@ -603,7 +604,7 @@ class Run final : Crasher {
       if (creating_pool_ && pool.error().code == Code::not_a_pool) return;
       return fail("open: " + pool.error().message);
     }
-    const auto index = pool->index<K>(kName, {});
+    const auto index = values_in<K>(*pool, kName, {});
     if (!index) {
       if (creating_index_ && index.error().code == Code::not_found) return;
       return fail("index: " + index.error().message);
@@ -614,7 +615,7 @@ class Run final : Crasher {
     }
     for (std::size_t i = 0; i < others_scanned_.size(); ++i) {
       if (others_before_[i].empty() && others_after_[i].empty()) continue;
-      const auto other = pool->index<K>(other_name(i), {});
+      const auto other = values_in<K>(*pool, other_name(i), {});
       if (!other) return fail(other_name(i) + ": " + other.error().message);
       if (other->scan(K{}, ~std::size_t{0}, others_scanned_[i]) != Outcome::done)
         return fail(other_name(i) + " cannot be scanned");
@@ -632,7 +633,7 @@ class Run final : Crasher {
   static bool left_unread(Pool& pool) {
     if (pool.info().clean) return true;
     for (const IndexInfo& one : pool.indexes().value_or(std::vector<IndexInfo>{})) {
-      const auto index = pool.index<K>(one.name, {});
+      const auto index = values_in<K>(pool, one.name, {});
       if (!index) continue;
       for (const auto& [name, value] : index->stats().more) {
         if (name == "opened_from_image" && value != 0) return true;
@@ -643,11 +644,11 @@ class Run final : Crasher {
 
   // Some trees recover when they are opened (LodgeTree); what is wrong with them, judge() says.
   // Buffered ones have been taken back by then, and scan_others() asks for them later.
-  std::optional<Result<Index<K>>> open_indexes(Pool& pool) const {
-    auto index = pool.index<K>(kName, {});
+  std::optional<Result<Values<K>>> open_indexes(Pool& pool) const {
+    auto index = values_in<K>(pool, kName, {});
     for (std::size_t i = 0; i < others_before_.size() && !buffered_; ++i) {
       if (others_before_[i].empty() && others_after_[i].empty()) continue;
-      (void)pool.index<K>(other_name(i), {});
+      (void)values_in<K>(pool, other_name(i), {});
     }
     return index;
   }
@@ -693,10 +694,10 @@ class Run final : Crasher {
   }
 
   // `seen`: by a reader of the same image.
-  void judge(Pool& pool, Result<Index<K>>& index, std::size_t level, bool crashing,
+  void judge(Pool& pool, Result<Values<K>>& index, std::size_t level, bool crashing,
              const std::optional<Content>& seen) {
     if (!index && creating_index_ && index.error().code == Code::not_found) {
-      index = pool.index<K>(kName, config_.spec);
+      index = values_in<K>(pool, kName, config_.spec);
     }
     if (!index) return fail("index: " + index.error().message);
     if (const Outcome outcome = index->scan(K{}, ~std::size_t{0}, scanned_);
@@ -733,7 +734,7 @@ class Run final : Crasher {
         if (pool.advance_epoch() != Outcome::done) return "the clock does not step";
       }
       asked = true;
-      auto other = pool.index<K>(other_name(i), {});
+      auto other = values_in<K>(pool, other_name(i), {});
       if (!other) return other_name(i) + ": " + other.error().message;
       if (other->scan(K{}, ~std::size_t{0}, others_scanned_[i]) != Outcome::done)
         return other_name(i) + " cannot be scanned";
@@ -820,7 +821,7 @@ class Run final : Crasher {
   }
 
   // A second workload around the place of the crash. `crashing`: its crashes are looked at, too.
-  std::string go_on(Pool& pool, Index<K>& index, bool crashing) {
+  std::string go_on(Pool& pool, Values<K>& index, bool crashing) {
     const std::uint64_t number = pivot();
     std::array<std::uint64_t, 3> numbers{number, number + 1, number == 0 ? 2 : number - 1};
     // What the first of them mends, the others do not meet. A replay makes the same choices.
@@ -865,7 +866,7 @@ class Run final : Crasher {
   [[nodiscard]] std::uint64_t pivot() const { return pending_ ? pending_->key : op_; }
 
   // Keys near the place of the crash, before a writer mends what it left.
-  std::string find_around(const Index<K>& index, std::uint64_t number) {
+  std::string find_around(const Values<K>& index, std::uint64_t number) {
     const Owned key = make_key<K>(number);
     const auto at = std::ranges::lower_bound(scanned_, key, {}, &Entry<K>::key);
     const auto begin = at - std::min<std::ptrdiff_t>(3, at - scanned_.begin());
@@ -880,7 +881,7 @@ class Run final : Crasher {
   }
 
   // Trees have another way down for many. Keys that are there, and others.
-  std::string find_together(const Index<K>& index, std::uint64_t number) {
+  std::string find_together(const Values<K>& index, std::uint64_t number) {
     std::array<Owned, 7> around;
     for (std::size_t i = 0; i < around.size(); ++i) {
       around[i] = make_key<K>(number - std::min<std::uint64_t>(number, 3) + i);
@@ -899,7 +900,7 @@ class Run final : Crasher {
 
   // Until the second workload is durable. What recovery took back, but not durably, is of epochs
   // that the second workload has used again.
-  std::string three_steps(Pool& pool, Index<K>& index, const Entries& now, bool crashing) {
+  std::string three_steps(Pool& pool, Values<K>& index, const Entries& now, bool crashing) {
     const bool outer = std::exchange(stepping_, true);
     for (unsigned n = 0; n < 3 && !stopped_; ++n) {
       if (crashing) {
@@ -928,7 +929,7 @@ class Run final : Crasher {
   }
 
   // A tree may mend at an update what a crash left.
-  std::string update_one(Index<K>& index, std::uint64_t number, Entries& now, bool crashing) {
+  std::string update_one(Values<K>& index, std::uint64_t number, Entries& now, bool crashing) {
     const Owned key = make_key<K>(number);
     const auto at = std::ranges::lower_bound(now, key, {}, &Entry<K>::key);
     at->value += 7;
@@ -951,7 +952,7 @@ class Run final : Crasher {
                        everleaf::to_string(outcome));
   }
 
-  std::string one_more(Index<K>& index, std::uint64_t number, Entries& now, bool crashing) {
+  std::string one_more(Values<K>& index, std::uint64_t number, Entries& now, bool crashing) {
     const Owned key = make_key<K>(number);
     const auto at = std::ranges::lower_bound(now, key, {}, &Entry<K>::key);
     const bool there = at != now.end() && at->key == key;
@@ -1007,7 +1008,7 @@ class Run final : Crasher {
   Signals signals_{this};
   PoolOptions options_;
   std::optional<Pool> pool_;
-  std::optional<Index<K>> index_;
+  std::optional<Values<K>> index_;
   // Of the file on each level: when it was opened, on level 0 now. And the pool that is open there.
   std::array<std::uint64_t, kMostLevels + 1> bytes_{config_.pool_bytes};
   std::array<const pmem::Medium*, kMostLevels + 1> live_{};

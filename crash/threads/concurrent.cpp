@@ -9,6 +9,7 @@
 
 #include "threads/text.hpp"
 #include "trees/pool_state.hpp"
+#include "values.hpp"
 
 namespace everleaf::crash {
 namespace {
@@ -76,7 +77,7 @@ class Concurrent final : Crasher {
     recorder_.crasher = nullptr;
     auto pool = PoolAccess::format(arena_.base(0), bytes_, kCapacity, options_, &recorder_);
     if (!pool) return fail("format: " + pool.error().message);
-    auto index = pool->index<K>(kName, config_.spec);
+    auto index = values_in<K>(*pool, kName, config_.spec);
     if (!index) return fail("index: " + index.error().message);
     for (const std::uint32_t key : config_.program.preload) {
       if (index->insert(make_key<K>(key), preloaded(key)) != Outcome::done) fail("cannot preload");
@@ -152,7 +153,7 @@ class Concurrent final : Crasher {
   }
 
   Trace run_threads(Pool& pool, Policy& policy) {
-    auto index = pool.index<K>(kName, {});
+    auto index = values_in<K>(pool, kName, {});
     if (!index) {
       fail("index: " + index.error().message);
       return {};
@@ -181,7 +182,7 @@ class Concurrent final : Crasher {
     return trace;
   }
 
-  void perform(Pool& pool, Index<K>& index, std::size_t thread, const Call& asked) {
+  void perform(Pool& pool, Values<K>& index, std::size_t thread, const Call& asked) {
     if (asked.kind == Call::Kind::tick) {
       if (pool.advance_epoch() != Outcome::done) fail("the clock does not step");
       if (!quiet_) crash_point();
@@ -229,7 +230,7 @@ class Concurrent final : Crasher {
     if (!quiet_) crash_point();  // what it was told must survive from here on
   }
 
-  void scan(Index<K>& index, std::size_t thread, const Call& asked) {
+  void scan(Values<K>& index, std::size_t thread, const Call& asked) {
     const std::uint64_t invoked = ++clock_;
     std::vector<Entry<K>> out;
     const Owned from = make_key<K>(asked.key);
@@ -254,7 +255,7 @@ class Concurrent final : Crasher {
     if (!quiet_) crash_point();
   }
 
-  void find_together(Index<K>& index, std::size_t thread, const Call& asked) {
+  void find_together(Values<K>& index, std::size_t thread, const Call& asked) {
     const auto first = std::ranges::lower_bound(keys_, asked.key);
     const std::span<const std::uint32_t> numbers(first,
                                                  first + std::min(kTogether, keys_.end() - first));
@@ -309,7 +310,7 @@ class Concurrent final : Crasher {
     auto pool = PoolAccess::attach(arena_.base(2), live_->size(), kCapacity, options_, &recorder_);
     recorder_.settle();
     if (!pool) return fail("open: " + pool.error().message);
-    auto index = pool->index<K>(kName, {});
+    auto index = values_in<K>(*pool, kName, {});
     if (!index) return fail("index: " + index.error().message);
     judge(*pool, *index, "after a crash", strict_ ? 0 : pool->epochs().durable);
     if (report_.failure.empty()) go_on(*pool, *index);
@@ -319,7 +320,7 @@ class Concurrent final : Crasher {
 
   // Writes where calls were cut short, and to the first key: a thread that has gone must not be
   // waited for, and what it left must not stop anybody.
-  void go_on(Pool& pool, Index<K>& index) {
+  void go_on(Pool& pool, Values<K>& index) {
     std::vector<std::uint32_t> keys;
     for (const auto& of_thread : calls_) {
       for (const Call& call : of_thread) {
@@ -348,7 +349,7 @@ class Concurrent final : Crasher {
 
   // The content against every key's calls, and the structure. `durable`: 0, or the epoch to the end
   // of which a buffered tree was recovered.
-  void judge(Pool& pool, Index<K>& index, std::string_view when, std::uint64_t durable = 0) {
+  void judge(Pool& pool, Values<K>& index, std::string_view when, std::uint64_t durable = 0) {
     std::vector<Call> all;
     std::vector<Recovered> keys;
     for (const std::uint32_t key : keys_) {

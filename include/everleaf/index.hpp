@@ -53,7 +53,7 @@ struct Stats {
   std::uint64_t height = 0;  // levels of inner nodes above the leaves
   std::uint64_t inner_nodes = 0;
   std::uint64_t leaf_nodes = 0;
-  std::uint64_t pool_bytes = 0;  // blocks of this index, key records included
+  std::uint64_t pool_bytes = 0;  // blocks of this index, of keys and payloads, too
   std::uint64_t dram_bytes = 0;
   std::vector<std::pair<std::string, std::uint64_t>> more;  // what only this tree counts
 };
@@ -89,7 +89,8 @@ class Index {
   // inserts, or nothing; other operations on the index wait meanwhile. O(entries * log n).
   Outcome insert_all(std::span<const Entry<K>> entries);
 
-  // Replaces `out` by the entries with keys >= from (and <= to), ascending, at most `limit`.
+  // Replaces `out`, in which no key may lie, by the entries with keys >= from (and <= to),
+  // ascending, at most `limit`.
   // Each entry was there at some moment of the call; no entry twice; an entry that stays throughout
   // is never missed. O(log n + entries). Outcome: done, or why it stopped early.
   Outcome scan(K from, std::size_t limit, std::vector<Entry<K>>& out) const;
@@ -154,7 +155,7 @@ class Payloads {
   Outcome remove(K key);
   // done, and `payload` is replaced by the key's; or why not (absent, ...), and it is empty.
   [[nodiscard]] Outcome find(K key, std::string& payload) const;
-  // As an Index's.
+  // As an Index's; no key may lie in `out`.
   Outcome scan(K from, std::size_t limit, std::vector<PayloadEntry<K>>& out) const;
   Outcome scan(K from, K to, std::size_t limit, std::vector<PayloadEntry<K>>& out) const;
   Outcome scan_back(std::optional<K> from, std::size_t limit,

@@ -258,22 +258,23 @@ TEST(Bztree, LongKeys) {
 // Payloads behind the key, in blocks, and from one to the other (P2 to P4), with structure changes
 // above them.
 TEST(Bztree, Payloads) {
-  constexpr std::uint64_t kBlock = 70'000;  // of three bytes
+  // crash/values.hpp: multiples of three are short, others have some lines, 998 many.
   const auto story = [](std::uint64_t from) {
     Ops ops;
     for (std::uint64_t i = 0; i < 4; ++i) {
-      ops.push_back({Do::insert, from + i, i % 2 == 0 ? i : kBlock + i});
+      ops.push_back({Do::insert, from + i, i % 2 == 0 ? 3 * i : 3 * i + 1});
     }
-    ops.push_back({Do::update, from, 9});                // as long as it was
-    ops.push_back({Do::update, from, 300});              // longer
-    ops.push_back({Do::update, from + 1, kBlock + 9});   // from block to block
-    ops.push_back({Do::update, from + 1, kTop});         // the same, a longer one
-    ops.push_back({Do::update, from + 2, kBlock + 10});  // into a block
-    ops.push_back({Do::update, from + 3, 11});           // out of one
+    ops.push_back({Do::update, from, 9});        // as long as it was
+    ops.push_back({Do::update, from, 300});      // longer
+    ops.push_back({Do::update, from + 1, 10});   // from block to block
+    ops.push_back({Do::update, from + 1, 998});  // the same, a longer one
+    ops.push_back({Do::update, from + 2, 11});   // into a block
+    ops.push_back({Do::update, from + 3, 12});   // out of one
     ops.push_back({Do::remove, from + 1, 0});
-    ops.push_back({Do::insert, from + 1, kBlock + 12});
+    ops.push_back({Do::insert, from + 1, 13});
     ops.push_back({Do::remove, from, 0});
-    ops.push_back({Do::upsert, from, kBlock + 13});
+    ops.push_back({Do::upsert, from, 70'000});
+    ops.push_back({Do::update, from + 1, 3 * 300'000});  // a short one in a block
     return ops;
   };
   const std::string payloads = ":values=bytes:inline=2";
@@ -796,15 +797,29 @@ TEST(Bztree, FindsBesideNewRecords) {
 // read is one that was written, and each block is freed once.
 TEST(Bztree, PayloadsBesideThreads) {
   Reached reached;
-  for (const char* const program :
-       {"2,4/u4=300/u4=301", "2,4/u4=300,u4=301/r4,i4=302", "2,4/u4=1,u4=300/u4=301,u4=2",
-        "2,4/i5=300/i5=301,r5", "2,4/u4=300,u4=301/f4,f4", "2,4/u4=300,u4=1/s0",
-        "2,4/u4=300,u4=301/f4,s0", "2,4/u4=300,u4=301/u2=302,r2",
-        "2,4,6,8,10,12,14/u4=300,u4=301/i7=302,i5=303"}) {
-    for (const char* const update : {"pointer", "inline"}) {
-      const std::string more = std::string(":values=bytes:inline=1:update=") + update;
-      EXPECT_EQ(found_in(program, 1, more, &reached), "") << program << more;
+  // crash/values.hpp: multiples of three are short, others long.
+  const auto find_in_all = [&](const std::string& program, unsigned preemptions,
+                               std::initializer_list<const char*> inlines) {
+    for (const char* const inline_bytes : inlines) {
+      for (const char* const update : {"pointer", "inline"}) {
+        const std::string more =
+            std::string(":values=bytes:inline=") + inline_bytes + ":update=" + update;
+        EXPECT_EQ(found_in(program, preemptions, more, &reached), "") << program << more;
+      }
     }
+  };
+  for (const char* const program :
+       {"2,4/u4=100/u4=101", "2,4/u4=100,u4=101/r4,i4=103", "2,4/u4=3,u4=100/u4=101,u4=6",
+        "2,4/i5=100/i5=101,r5", "2,4/u4=100,u4=101/f4,f4", "2,4/u4=100,u4=3/s0",
+        "2,4/u4=100,u4=101/f4,s0", "2,4/u4=100,u4=101/u2=103,r2", "2,4/r4/u4=100,u4=101",
+        "2,4,6,8,10,12,14/u4=100,u4=101/i7=103,i5=104"}) {
+    find_in_all(program, 1, {"0", "1"});
+  }
+  // Out of a block, or gone with it, beside who changes the block; two preemptions: in the midst of
+  // what he does, and on.
+  for (const char* const program :
+       {"2,4/u4=100,u4=3/u4=101", "2,4/u4=100,r4/u4=101", "2,4/u4=0/u4=100"}) {
+    find_in_all(program, 2, {"0", "1"});
   }
   for (const char* const path : {"P2: blocks are written again", "P4: a block is written again"}) {
     EXPECT_TRUE(reached.contains(path)) << path;

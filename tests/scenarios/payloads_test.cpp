@@ -7,6 +7,7 @@
 
 #include "pmem/format.hpp"
 #include "support.hpp"
+#include "trees/bztree/layout.hpp"
 #include "trees/pool_state.hpp"
 
 namespace everleaf::test {
@@ -348,6 +349,109 @@ TEST_P(PayloadsOf, InADamagedPool) {
       (void)payloads->scan(K{}, 1000, out);
       (void)payloads->scan_back({}, 1000, out);
     }
+  });
+}
+
+// The only leaf of a tree of one: entry 0's value.
+std::uint64_t* value_word(Pool& pool, std::uint64_t page) {
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  const auto* const entry = medium.at<pmem::DirectoryEntry>(pmem::kDirectoryAt);
+  const auto* const root = medium.at<tree::bztree::RootAt>(entry->root);
+  std::byte* const leaf = medium.at(root->child);
+  const std::uint32_t metas = 16 + tree::bztree::fingerprints_of(static_cast<std::uint32_t>(page));
+  std::uint64_t meta = 0;
+  std::memcpy(&meta, leaf + metas, sizeof meta);
+  return reinterpret_cast<std::uint64_t*>(leaf + tree::bztree::Meta{meta}.offset());
+}
+
+// Each thing that a payload's word can wrongly say is noticed by `check`, and by who would read
+// something else than a payload.
+TEST_P(PayloadsOf, WordsThatAreWrong) {
+  with_keys([]<class K>(const std::string& spec) {
+    using tree::bztree::PayloadAt;
+    const std::uint64_t page = spec.contains("page=256")    ? 256
+                               : spec.contains("page=512")  ? 512
+                               : spec.contains("page=4096") ? 4096
+                                                            : 1024;
+    const Owned<K> key = Keys<K>::nth(1);
+    for (const bool in_block : {false, true}) {
+      Pool pool = Pool::anonymous().value();
+      auto payloads = pool.index<K>("index", spec).value().payloads().value();
+      const std::string text(in_block ? 2000 : 0, 'x');
+      ASSERT_EQ(payloads.insert(key, text), Outcome::done);
+      std::uint64_t& word = *value_word(pool, page);
+      const std::uint64_t right = word;
+      const PayloadAt is = PayloadAt::of(right);
+      ASSERT_EQ(is.bytes, text.size());
+      ASSERT_EQ(is.at != 0, in_block);
+      const std::uint64_t size = PoolAccess::state(pool).medium().size();
+      struct Wrong {
+        PayloadAt says;
+        bool readable;  // as some bytes of the pool
+      };
+      std::vector<Wrong> all{{{0, 2000}, false},         // behind the key, too long
+                             {{size - 8, 2000}, false},  // ends outside
+                             {{size * 2, 2000}, false},  // begins there
+                             {{64, 2000}, false},        // in the pool's header
+                             {{is.at, 70'000}, false}};  // longer than any
+      if (in_block) {
+        all.push_back({{is.at, 60'000}, true});     // longer than its block
+        all.push_back({{is.at + 64, 1900}, true});  // in the midst of it
+        all.push_back({{is.at, 0}, true});          // short, and in a block
+      } else {
+        all.push_back({{0, 1}, false});  // longer than its record
+      }
+      for (const auto& [says, readable] : all) {
+        word = says.word();
+        const std::string how = std::to_string(says.at) + " " + std::to_string(says.bytes);
+        EXPECT_NE(unsound(pool), "") << how;
+        std::string payload;
+        std::vector<PayloadEntry<K>> out;
+        const Outcome outcome = readable ? Outcome::done : Outcome::corrupt;
+        EXPECT_EQ(payloads.find(key, payload), outcome) << how;
+        EXPECT_EQ(payloads.scan(K{}, kAll, out), outcome) << how;
+        EXPECT_EQ(payloads.scan_back({}, kAll, out), outcome) << how;
+      }
+      word = right;
+      EXPECT_EQ(unsound(pool), "");
+    }
+  });
+}
+
+// Keys that lie where the answer goes; sizes that are counted beside writers.
+TEST_P(PayloadsOf, KeysInTheAnswer) {
+  Pool pool = Pool::anonymous().value();
+  auto payloads = pool.index<Bytes>("index", GetParam().spec).value().payloads().value();
+  ASSERT_EQ(payloads.insert("a key that is longer than a small string", "value"), Outcome::done);
+  std::string text = "a key that is longer than a small string";
+  EXPECT_EQ(payloads.find(text, text), Outcome::done);
+  EXPECT_EQ(text, "value");
+  EXPECT_EQ(payloads.find(text, text), Outcome::absent);
+  EXPECT_EQ(text, "");
+}
+
+TEST_P(PayloadsOf, AreCountedBesideUpdates) {
+  with_keys([]<class K>(const std::string& spec) {
+    Pool pool = Pool::anonymous().value();
+    auto index = pool.index<K>("index", spec).value();
+    auto payloads = index.payloads().value();
+    constexpr std::uint64_t kKeys = 500;
+    const std::string text(600, 'x');
+    for (std::uint64_t i = 0; i < kKeys; ++i) {
+      ASSERT_EQ(payloads.insert(Keys<K>::nth(i), text), Outcome::done);
+    }
+    std::atomic<bool> stop = false;
+    std::thread writer([&] {
+      Random random(3);
+      while (!stop) (void)payloads.update(Keys<K>::nth(random.below(kKeys)), text);
+    });
+    // A leaf that is replaced meanwhile may be counted as it was.
+    std::uint64_t wrong = 0;
+    for (std::size_t i = 0; i < scaled(200); ++i) wrong += index.size() == kKeys ? 0 : 1;
+    stop = true;
+    writer.join();
+    EXPECT_EQ(wrong, 0U);
+    EXPECT_EQ(unsound(pool), "");
   });
 }
 

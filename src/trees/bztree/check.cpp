@@ -14,6 +14,7 @@ struct BzTree<Keys>::Survey {
   CheckReport report;
   Stats stats;
   std::unordered_set<Offset> seen;
+  bool beside_writers = false;  // what they replace or change meanwhile is counted as it was
 
   void problem(std::string text) { add_problem(report, std::move(text)); }
   void own(Offset block, std::size_t bytes) {
@@ -22,30 +23,36 @@ struct BzTree<Keys>::Survey {
   }
 };
 
-// Of a long key or separator: readable, allocated, this node's alone.
+// Of a long key or separator: readable, allocated, this node's alone. What is wrong; null: nothing.
 template <class Keys>
-void BzTree<Keys>::survey_record(Survey& s, Offset node, Offset record) const {
+const char* BzTree<Keys>::survey_record(Survey& s, Offset record) const {
   if constexpr (Keys::kRecords) {
     const std::size_t bytes = c_.heap.allocated_bytes(record);
     if (!keys_.readable(record) || bytes < Keys::record_bytes(keys_.key_of(Word{record}))) {
-      return s.problem(at_node(node, "a key record is impossible or not allocated"));
+      return "a key record is impossible or not allocated";
     }
-    if (!s.seen.insert(record).second) s.problem(at_node(node, "a key record is linked twice"));
+    if (!s.seen.insert(record).second) return "a key record is linked twice";
     s.own(record, bytes);
   } else {
-    static_cast<void>(s), static_cast<void>(node), static_cast<void>(record);
+    static_cast<void>(s), static_cast<void>(record);
   }
+  return nullptr;
 }
 
-// Of a payload in a block: the same.
+// The same of an entry's payload.
 template <class Keys>
-void BzTree<Keys>::survey_payload(Survey& s, Offset node, PayloadAt payload) const {
-  const std::size_t bytes = c_.heap.allocated_bytes(payload.at);
-  if (payload.bytes > kMaxPayloadBytes || bytes < payload.bytes || bytes == 0) {
-    return s.problem(at_node(node, "a payload is impossible or not allocated"));
+const char* BzTree<Keys>::survey_payload(Survey& s, const Item<Key>& item) const {
+  const PayloadAt payload = PayloadAt::of(item.value);
+  const bool is_within = payload.bytes <= options_.within;
+  if (item.meta.top() || payload.bytes > kMaxPayloadBytes || is_within != (payload.at == 0)) {
+    return "a payload is impossible";
   }
-  if (!s.seen.insert(payload.at).second) s.problem(at_node(node, "a payload is linked twice"));
+  if (is_within) return nullptr;
+  const std::size_t bytes = c_.heap.allocated_bytes(payload.at);
+  if (bytes < payload.bytes) return "a payload is not allocated";
+  if (!s.seen.insert(payload.at).second) return "a payload is linked twice";
   s.own(payload.at, bytes);
+  return nullptr;
 }
 
 template <class Keys>
@@ -58,38 +65,44 @@ void BzTree<Keys>::survey_leaf(Survey& s, Offset at, const std::optional<Owned>&
   Items items;
   if (!gather(node, items)) return s.problem(at_node(at, "an entry lies outside the node"));
   s.report.keys += items.size();
+  // What was right when it was read need not be any more: an entry goes, or a block of one, which
+  // of a leaf that was replaced nothing shows.
+  const auto unchanged = [&] {
+    return status(node).word == now.word && !(s.beside_writers && now.frozen());
+  };
+  const auto problem = [&](const char* what) {
+    if (unchanged()) s.problem(at_node(at, what));
+  };
   for (const auto& item : items) {
-    if (item.meta.is_long()) survey_record(s, at, item.stored);
-    if (block_of(item.value) != 0) survey_payload(s, at, PayloadAt::of(item.value));
+    const char* wrong = item.meta.is_long() ? survey_record(s, item.stored) : nullptr;
+    if (wrong == nullptr && options_.payloads) wrong = survey_payload(s, item);
+    if (wrong != nullptr) problem(wrong);
   }
   if (!s.report.problems.empty()) return;  // keys mean nothing
-  // For size(), which walks beside writers.
-  const auto unchanged = [&] { return status(node).word == now.word; };
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& item = items[i];
-    if (!item.meta.tagged(Keys::probe(item.key).hash))
-      s.problem(at_node(at, "a key's tag is wrong"));
-    if (i > 0 && !(items[i - 1].key < item.key)) s.problem(at_node(at, "a key is there twice"));
+    if (!item.meta.tagged(Keys::probe(item.key).hash)) problem("a key's tag is wrong");
+    if (i > 0 && !(items[i - 1].key < item.key)) problem("a key is there twice");
     if ((low && item.key < Key(*low)) || (high && !(item.key < Key(*high)))) {
-      s.problem(at_node(at, "a key lies outside the separators"));
+      problem("a key lies outside the separators");
     }
     const auto hit = node.find(*words_, keys_, Keys::probe(item.key), now);
     if (!hit.found) {
-      s.problem(at_node(at, "a search misses a key"));
-    } else if (hit.meta.word != words_->read(node.meta(hit.position)) && unchanged()) {
-      s.problem(at_node(at, "searches know other metadata than there is"));
+      problem("a search misses a key");
+    } else if (hit.meta.word != words_->read(node.meta(hit.position))) {
+      problem("searches know other metadata than there is");
     }
   }
   for (std::uint32_t i = 0; i < node.header().count; ++i) {
     const Meta m{words_->read(node.meta(i))};
-    const bool is_there = m.visible() || !node.is_packed(options_.page, now) || !unchanged();
+    const bool is_there = m.visible() || !node.is_packed(options_.page, now);
     const bool is_entry = (m.word & Meta::kReserved) == 0 && node.sound(m);
-    if (!is_entry || !is_there) s.problem(at_node(at, "a sorted entry is none"));
+    if (!is_entry || !is_there) problem("a sorted entry is none");
   }
   for (std::uint32_t i = node.header().count; i < now.count(); ++i) {
     const Meta m{words_->read(node.meta(i))};  // before the epoch
     if (m.reserved_after(pmem::load(&root()->epoch))) {
-      s.problem(at_node(at, "an entry is reserved in an epoch to come"));
+      problem("an entry is reserved in an epoch to come");
     }
   }
 }
@@ -98,7 +111,10 @@ template <class Keys>
 void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optional<Owned>& low,
                           const std::optional<Owned>& high) const {
   if (s.report.problems.size() >= kMostProblems) return;
-  const std::size_t bytes = possible(at) ? c_.heap.allocated_bytes(at) : 0;
+  std::size_t bytes = possible(at) ? c_.heap.allocated_bytes(at) : 0;
+  const bool is_replaced = s.beside_writers && possible(at) && bytes == 0 &&
+                           (words_->read(unread(at).status()) & kFrozen) != 0;
+  if (is_replaced) bytes = options_.page;
   if (bytes == 0 || bytes < options_.page || unread(at).header().bytes != options_.page ||
       unread(at).header().level != level) {
     return s.problem(at_node(at, "it is impossible or not allocated"));
@@ -120,7 +136,11 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
     std::optional<Owned> right = high;
     if (i < node.separators()) {
       const Sep separator = node.separator(keys_, i);
-      if (separator.record != 0) survey_record(s, at, separator.record);
+      if (separator.record != 0) {
+        if (const char* const wrong = survey_record(s, separator.record)) {
+          s.problem(at_node(at, wrong));
+        }
+      }
       if (!s.report.problems.empty()) return;
       if (separator.prefix != Keys::prefix_of(separator.key)) {
         s.problem(at_node(at, "a separator's prefix is wrong"));
@@ -167,6 +187,7 @@ CheckReport BzTree<Keys>::check() const {
 template <class Keys>
 Stats BzTree<Keys>::stats() const {
   Survey s;
+  s.beside_writers = true;
   survey_all(s);
   const pmwcas::Statistics words = words_->statistics();
   const auto count = [](const std::atomic<std::uint64_t>& counter) {

@@ -14,19 +14,19 @@ Outcome BzTree<Keys>::write_payload(Key key, Bytes payload, Write what) {
 
 template <class Keys>
 Outcome BzTree<Keys>::find_payload(Key key, std::string& payload) const {
-  payload.clear();
   const alloc::Grace::Pin pin(c_.grace);
-  if (!pin.ok()) return Outcome::too_many_threads;
-  if (keys_.too_long(key)) return Outcome::absent;
-  const Probe probe = Keys::probe(key);
-  Offset at = 0;
-  if (!locate(probe, at)) return Outcome::corrupt;
-  const Lookup found = look(probe, at);
-  if (!found) return found.outcome;
-  const std::optional<Bytes> bytes = payload_of(*found);
-  if (!bytes) return Outcome::corrupt;
-  payload.assign(*bytes);
-  return Outcome::done;
+  Outcome outcome = pin.ok() ? Outcome::done : Outcome::too_many_threads;
+  if (keys_.too_long(key)) outcome = Outcome::absent;
+  if (outcome == Outcome::done) {
+    const Probe probe = Keys::probe(key);
+    Offset at = 0;
+    const Lookup found = locate(probe, at) ? look(probe, at) : Lookup{Outcome::corrupt, 0};
+    const std::optional<Bytes> bytes = found ? payload_of(*found) : std::nullopt;
+    outcome = found && !bytes ? Outcome::corrupt : found.outcome;
+    if (bytes) payload.assign(*bytes);
+  }
+  if (outcome != Outcome::done) payload.clear();  // not before: the key may lie in it
+  return outcome;
 }
 
 // One that is damaged lies nowhere.
@@ -76,12 +76,15 @@ Outcome BzTree<Keys>::to_numbers(Out& out, std::size_t first) const {
   return Outcome::done;
 }
 
-// The same, without their keys.
+// The same, without their keys. `left`: bytes that may still be copied; forged words may all name
+// the same ones.
 template <class Keys>
-Outcome BzTree<Keys>::copy_payloads(const Out& from, std::size_t first, PayloadsOut& to) const {
+Outcome BzTree<Keys>::copy_payloads(const Out& from, std::size_t first, PayloadsOut& to,
+                                    std::uint64_t& left) const {
   for (std::size_t i = first; i < from.size(); ++i) {
     const std::optional<Bytes> bytes = payload_of(from[i].value);
-    if (!bytes) return Outcome::corrupt;
+    if (!bytes || bytes->size() > left) return Outcome::corrupt;
+    left -= bytes->size();
     to.push_back({{}, std::string(*bytes)});
   }
   return Outcome::done;

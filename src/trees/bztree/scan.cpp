@@ -78,8 +78,8 @@ Outcome BzTree<Keys>::scan_leaves(Key from, std::optional<Key> to, std::size_t l
     }
     const std::size_t before = out.size();
     const Taken taken = ascent.take(std::span<const Pair<Key>>(pairs), true);
-    if (taken != Taken::on && taken != Taken::complete) return Outcome::corrupt;
     const Outcome was_read = read(before);
+    if (taken != Taken::on && taken != Taken::complete) return Outcome::corrupt;
     if (taken == Taken::complete || was_read != Outcome::done) return was_read;
     barren = out.size() == before ? barren + 1 : 0;
     if (too_many()) return Outcome::corrupt;
@@ -109,8 +109,8 @@ Outcome BzTree<Keys>::scan_leaves_back(std::optional<Key> from, std::size_t limi
     const std::span<const Pair<Key>> all(pairs);
     const std::size_t before = out.size();
     const Taken taken = take_back(keys_, all, aim, Key(bound_key), limit, out);
-    if (taken == Taken::damaged) return Outcome::corrupt;
     const Outcome was_read = read(before);
+    if (taken == Taken::damaged) return Outcome::corrupt;
     if (taken == Taken::complete || was_read != Outcome::done) return was_read;
     std::optional<Owned> low = bound(path, false);
     if (!low) return Outcome::done;
@@ -137,8 +137,10 @@ Outcome BzTree<Keys>::scan_payloads(Key from, std::optional<Key> to, std::size_t
                                     PayloadsOut& out) const {
   out.clear();
   Out pairs;
-  const Outcome outcome = scan_leaves(
-      from, to, limit, pairs, [&](std::size_t first) { return copy_payloads(pairs, first, out); });
+  std::uint64_t left = most_copied();
+  const Outcome outcome = scan_leaves(from, to, limit, pairs, [&](std::size_t first) {
+    return copy_payloads(pairs, first, out, left);
+  });
   move_keys(pairs, out);
   return outcome;
 }
@@ -148,8 +150,10 @@ Outcome BzTree<Keys>::scan_payloads_back(std::optional<Key> from, std::size_t li
                                          PayloadsOut& out) const {
   out.clear();
   Out pairs;
-  const Outcome outcome = scan_leaves_back(
-      from, limit, pairs, [&](std::size_t first) { return copy_payloads(pairs, first, out); });
+  std::uint64_t left = most_copied();
+  const Outcome outcome = scan_leaves_back(from, limit, pairs, [&](std::size_t first) {
+    return copy_payloads(pairs, first, out, left);
+  });
   move_keys(pairs, out);
   return outcome;
 }

@@ -8,7 +8,8 @@
 //   I2. A node that is not frozen is reachable. A frozen one changes no more, and while it is
 //       reachable anybody may replace it by a copy.
 //   I3. Inner nodes change in their child words only, and with each the version in their status.
-//   I4. Visible entries, nodes and key records are durable before anybody can see them.
+//   I4. Visible entries, nodes, key records and payloads are durable before anybody can see them,
+//       and change no more.
 //   I5. Keys below separator i of an inner node lie under children 0..i, the others behind.
 //   I6. In a leaf of 8-byte keys without deleted bytes sorted entries are as the leaf was made, but
 //       for bits 0 to 62 of their values.
@@ -237,7 +238,10 @@ class BzTree final : public detail::Tree<typename Keys::Key>,
   }
   [[nodiscard]] Lookup number_in(Word value) const;
   [[nodiscard]] Outcome to_numbers(Out& out, std::size_t first) const;
-  [[nodiscard]] Outcome copy_payloads(const Out& from, std::size_t first, PayloadsOut& to) const;
+  [[nodiscard]] Outcome copy_payloads(const Out& from, std::size_t first, PayloadsOut& to,
+                                      std::uint64_t& left) const;
+  // Of one scan; a sound pool has less than its size, and writers beside it add to that.
+  [[nodiscard]] std::uint64_t most_copied() const { return 64 * c_.medium.size(); }
 
   // gather.cpp
   [[nodiscard]] bool gather(const LeafOf& leaf, Status s, Items& items) const;
@@ -325,8 +329,8 @@ class BzTree final : public detail::Tree<typename Keys::Key>,
               const std::optional<Owned>& high) const;
   void survey_leaf(Survey& s, Offset at, const std::optional<Owned>& low,
                    const std::optional<Owned>& high) const;
-  void survey_record(Survey& s, Offset node, Offset record) const;
-  void survey_payload(Survey& s, Offset node, PayloadAt payload) const;
+  [[nodiscard]] const char* survey_record(Survey& s, Offset record) const;
+  [[nodiscard]] const char* survey_payload(Survey& s, const Item<Key>& item) const;
   void survey_all(Survey& s) const;
 
   Context c_;

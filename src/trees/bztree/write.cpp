@@ -97,7 +97,9 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::remove(const LeafOf& leaf, Status s
   const std::uint32_t gone = hit.meta.total() + static_cast<std::uint32_t>(sizeof(Word));
   change.add_word(leaf.meta(hit.position), hit.meta.word, hit.meta.hidden());
   change.add_word(leaf.status(), s.word, s.remove(gone));
-  const Offset block = block_of(words_->read(leaf.value(hit.meta)));
+  const Word value = words_->read(leaf.value(hit.meta));
+  const Offset block = block_of(value);
+  if (block != 0) change.add_word(leaf.value(hit.meta), value, value);  // whatever versions say
   const bool possible =
       (!hit.meta.is_long() || change.frees(Keys::record_of(leaf.stored(hit.meta)))) &&
       (block == 0 || change.frees(block));
@@ -150,6 +152,8 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
   const bool is_long = hit.meta.is_long();
   const std::uint32_t total = record_bytes(hit.meta.key_bytes(), is_long, within(value).size());
   if (!leaf.has_room(s, total, 0)) return retried(restructure(path, false));
+  Beside beside(c_.heap);
+  if (!write_block(beside.payload, value)) return answer(Outcome::out_of_space);
   const Status reserved{s.reserve(0, total)};
   {
     Descriptor reserve = words_->allocate();
@@ -162,22 +166,21 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
       (is_long ? Meta::kLong : 0) | ((value.word & pmwcas::kControl) != 0 ? Meta::kTop : 0);
   const Meta now = Meta::entry(leaf.header().bytes - reserved.block(), total, hit.meta.key_bytes(),
                                hit.meta.tag(), flags);
-  Beside beside(c_.heap);
+  const auto write = [&] {
+    write_record(leaf, now, word_of(value, beside), leaf.key(keys_, hit.meta),
+                 is_long ? leaf.stored(hit.meta) : 0, within(value));
+  };
+  write();
   pmwcas::Retries retries(*words_);
   for (Status seen = reserved; !seen.frozen(); seen = status(leaf)) {
     if (words_->read(leaf.meta(hit.position)) != hit.meta.word) break;  // another one was first
-    // A block is lost with a failure, and everything else is there already.
-    if (seen.word == reserved.word || !lies_within(value)) {
-      if (seen.word != reserved.word) base::reached("P4: a block is written again");
-      if (!write_block(beside.payload, value)) return answer(Outcome::out_of_space);
-      write_record(leaf, now, word_of(value, beside), leaf.key(keys_, hit.meta),
-                   is_long ? leaf.stored(hit.meta) : 0, within(value));
-    }
-    const Offset old = block_of(words_->read(leaf.value(hit.meta)));
+    const Word old_value = words_->read(leaf.value(hit.meta));
+    const Offset old = block_of(old_value);
     Descriptor change = words_->allocate();
     if (!change.ok()) return answer(Outcome::out_of_space);
     change.add_word(leaf.meta(hit.position), hit.meta.word, now.word);
     change.add_word(leaf.status(), seen.word, seen.remove(hit.meta.total()));
+    if (old != 0) change.add_word(leaf.value(hit.meta), old_value, old_value);
     if (old != 0 && !change.frees(old)) {
       if (status(leaf).word == seen.word) return answer(Outcome::corrupt);
       if (retries.again()) continue;
@@ -188,6 +191,10 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
     if (tried == Answer::succeeded) return answer(Outcome::done);
     if (tried != Answer::failed) return answer(outcome_of(tried));
     if (!retries.again()) return answer(Outcome::corrupt);
+    if (lies_within(value)) continue;
+    base::reached("P4: a block is written again");  // it was lost with the failure
+    if (!write_block(beside.payload, value)) return answer(Outcome::out_of_space);
+    write();
   }
   return again();
 }
