@@ -41,6 +41,11 @@ int put(const PutArguments& arguments) {
   std::error_code ignored;
   const bool is_new = !std::filesystem::exists(arguments.pool, ignored);
   if (is_new && !names_payloads(arguments.index)) (void)number_of(arguments);
+  if (arguments.value.size() > kMaxPayloadBytes) {
+    throw Failure(kExitUsage,
+                  fmt::format("the value has {} bytes, the limit is {}",
+                              grouped(arguments.value.size()), grouped(kMaxPayloadBytes)));
+  }
   if (arguments.keys == "u64") (void)key_of_argument<std::uint64_t>(arguments.key, false);
   Pool pool = open_or_create(arguments);
   const TableChoice choice = table_to_fill(pool, arguments);

@@ -28,6 +28,7 @@ namespace everleaf::crash {
   return payload;
 }
 
+// Short ones that payload_of() would not make are what bulk loads make.
 [[nodiscard]] inline std::optional<std::uint64_t> number_of(const std::string& payload) {
   std::uint64_t number = 0;
   std::memcpy(&number, payload.data(), std::min(payload.size(), sizeof number));
@@ -61,9 +62,10 @@ class Values : public Index<K> {
     return number ? Lookup{Outcome::done, *number} : Lookup{Outcome::corrupt, 0};
   }
   void find_many(std::span<const K> keys, std::vector<Lookup>& answers) const {
-    if (!payloads_) return Index<K>::find_many(keys, answers);
-    answers.clear();
-    for (const K& key : keys) answers.push_back(find(key));
+    Index<K>::find_many(keys, answers);
+    for (std::size_t i = 0; payloads_ && i < keys.size(); ++i) {
+      if (answers[i].outcome == Outcome::value_too_long) answers[i] = find(keys[i]);
+    }
   }
   Outcome scan(K from, std::size_t limit, std::vector<Entry<K>>& out) const {
     if (!payloads_) return Index<K>::scan(from, limit, out);

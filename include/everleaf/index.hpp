@@ -144,7 +144,9 @@ struct PayloadEntry {
 // All promises of Index hold, for payloads whole: durable, visible and gone together with their
 // keys, and copied out as they were at one moment. Payloads have no checksums (a Store's have).
 // The index has them as numbers, too: a number is the payload of its bytes, least first, up to the
-// last that is not zero, and find() of a longer one than 8 bytes is value_too_long.
+// last that is not zero. Of one that is longer than 8 bytes find() and find_many() answer
+// value_too_long, and scans stop there, with the entries before it. What is copied out may throw
+// std::bad_alloc. An update of a long payload needs room for the new one beside the old one.
 template <class K>
 class Payloads {
  public:

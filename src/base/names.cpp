@@ -83,8 +83,11 @@ std::string_view describe(Outcome outcome) noexcept {
     case Outcome::not_ascending:
       return "the keys do not ascend: sort them, and leave out those that come twice";
     case Outcome::value_too_long:
-      return "the value is longer than a store's 268,435,455 bytes (256 MiB), a payload's 65,536, "
-             "or a number's 8: put it under several keys, or read it as a payload";
+      return "the value is too long: a store takes 268,435,455 bytes (256 MiB), an index of "
+             "payloads "
+             "65,536; put it under several keys. One that is there is longer than a number's 8 "
+             "bytes: "
+             "read it as a payload";
     case Outcome::batch_too_large:
       return "the batch has more than 65,536 writes or 64 MiB of keys and values: apply it in "
              "parts";

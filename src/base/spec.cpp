@@ -21,7 +21,13 @@ Result<Spec> parse_spec(std::string_view text) {
         return std::unexpected(Error{Code::bad_option, "tree option '" + std::string(part) +
                                                            "' is not of the form name=value"});
       }
-      spec.options.emplace_back(part.substr(0, equals), part.substr(equals + 1));
+      const std::string_view name = part.substr(0, equals);
+      const auto same = [name](const auto& option) { return option.first == name; };
+      if (std::ranges::any_of(spec.options, same)) {
+        return std::unexpected(Error{
+            Code::bad_option, "tree option '" + std::string(name) + "' is there more than once"});
+      }
+      spec.options.emplace_back(name, part.substr(equals + 1));
     }
     if (colon == std::string_view::npos) return spec;
     text.remove_prefix(colon + 1);

@@ -53,6 +53,7 @@ class Answers(CliTest):
     def test_payloads(self):
         tree = ("--index", "bztree:values=bytes")
         self.fails(2, "value .* is not a number from 0 to", "put", self.pool, "ada", "Countess")
+        self.fails(2, "the value has 65,537 bytes", "put", self.pool, "ada", "x" * 65537, *tree)
         self.assertFalse(os.path.exists(self.pool))
         self.ok("put", self.pool, "ada", "Countess", *tree)
         self.ok("put", self.pool, "grace", "x" * 65536)
@@ -63,7 +64,12 @@ class Answers(CliTest):
         self.assertEqual(self.ok("get", self.pool, "none"), b"\n")
         self.assertEqual(json.loads(self.ok("get", self.pool, "tab", "--json"))["value"], "a\\tb")
         self.fails(1, "no key 'pear'", "get", self.pool, "pear")
-        self.fails(2, "longer than", "put", self.pool, "grace", "x" * 65537)
+        for more in ([], ["--table", "new", *tree]):
+            self.fails(2, "the value has 65,537 bytes, the limit is 65,536", "put", self.pool,
+                       "grace", "x" * 65537, *more)
+        self.assertNotIn(b"new", self.ok("info", self.pool))
+        self.fails(2, "'values' is there more than once", "put", self.pool, "k", "v", "--table",
+                   "new", "--index", "bztree:values=numbers:values=bytes")
         self.assertEqual(self.ok("scan", self.pool, "--from", "n"), b"none\t\ntab\ta\\tb\n")
         self.assertEqual(self.ok("scan", self.pool, "--reverse", "--limit", 1), b"tab\ta\\tb\n")
         entries = json.loads(self.ok("scan", self.pool, "--to", "b", "--json"))["entries"]

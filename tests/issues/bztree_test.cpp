@@ -1,5 +1,7 @@
 // Stories of src/trees/bztree.
+#include <atomic>
 #include <map>
+#include <thread>
 #include <type_traits>
 
 #include <gtest/gtest.h>
@@ -40,6 +42,38 @@ TEST(BzTree, FrozenRootBlockIsCorrupt) {
     status &= ~tree::bztree::kFrozen;
     EXPECT_EQ(unsound(pool), "");
   }
+}
+
+// A merge frees the separator's record at once, and who counts keys in the old node met one that
+// was not allocated, and left out what lies behind it.
+TEST(BzTree, SizesBesideMerges) {
+  Pool pool = Pool::anonymous().value();
+  auto index = pool.index<Bytes>("index", "bztree").value();
+  constexpr std::uint64_t kStay = 400;
+  constexpr std::uint64_t kAll = 4000;
+  const auto key = [](std::uint64_t i) { return std::string(190, 'k') + std::to_string(kAll + i); };
+  for (std::uint64_t i = 0; i < kAll; i += kAll / kStay) {
+    ASSERT_EQ(index.insert(key(i), i), Outcome::done);
+  }
+  std::atomic<bool> stop = false;
+  std::thread writer([&] {
+    for (bool there = false; !stop; there = !there) {
+      for (std::uint64_t i = 0; i < kAll && !stop; ++i) {
+        if (i % (kAll / kStay) != 0) (void)(there ? index.remove(key(i)) : index.insert(key(i), i));
+      }
+    }
+  });
+  std::uint64_t least = kAll;
+  std::uint64_t most = kStay;
+  for (std::size_t i = 0; i < scaled(2000); ++i) {
+    least = std::min(least, index.size());
+    most = std::max(most, index.size());
+  }
+  stop = true;
+  writer.join();
+  EXPECT_GE(least, kStay);
+  EXPECT_LE(most, kAll);
+  EXPECT_EQ(unsound(pool), "");
 }
 
 // Fingerprints are looked at in blocks of 64; the default page has at most 40 8-byte keys. A

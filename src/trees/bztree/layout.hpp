@@ -13,8 +13,8 @@
 //           ..   free space
 //           ..   records, growing downwards from the end: value W, key padded to 8 bytes; of
 //                payloads (values=bytes) short ones behind the key, padded to 8 bytes
-//   payload +0   value W: offset of the payload's block: 40 | its bytes: 17 bits; offset 0: it lies
-//                behind the key
+//                and their value W is the offset of the payload's block, which holds nothing else:
+//                40 | its bytes: 17 bits; offset 0: it lies behind the key
 //   inner   +0   header   bytes: 32 | children: 16 | level from 1: 8 | shift: 6
 //           +8   status W version: 62 | frozen: bit 62
 //           +16  the first prefix
