@@ -218,6 +218,10 @@ class BzTree final : public detail::Tree<typename Keys::Key>,
     return options_.payloads ? PayloadAt::of(word).at : 0;
   }
   [[nodiscard]] static bool allocates(Descriptor& change, Beside& beside);
+  // Of what cannot be in a leaf of that status: another one has changed it since, or it is damaged.
+  [[nodiscard]] Attempt again_if_changed(const LeafOf& leaf, Status seen) const {
+    return status(leaf).word == seen.word ? answer(Outcome::corrupt) : again();
+  }
   [[nodiscard]] bool is_blank(const Word* meta) const;
   [[nodiscard]] Outcome give_up(const LeafOf& leaf, std::uint32_t position, Meta reserved,
                                 std::uint32_t total);

@@ -63,7 +63,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::attempt(const Probe& probe, const V
   // What a search knows of a sorted entry (I6) a writer changes, so it is there: each change of it
   // changes the status.
   if (hit.found && words_->read(here.meta(hit.position)) != hit.meta.word) {
-    return status(here).word == s.word ? answer(Outcome::corrupt) : again();
+    return again_if_changed(here, s);
   }
   if (what == Write::remove) return remove(here, s, hit, shrinks);
   return hit.found ? update(path, here, s, hit, value) : insert(path, here, s, probe, value);
@@ -97,16 +97,13 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::remove(const LeafOf& leaf, Status s
   const std::uint32_t gone = hit.meta.total() + static_cast<std::uint32_t>(sizeof(Word));
   change.add_word(leaf.meta(hit.position), hit.meta.word, hit.meta.hidden());
   change.add_word(leaf.status(), s.word, s.remove(gone));
-  const Word value = words_->read(leaf.value(hit.meta));
+  const Word value = options_.payloads ? words_->read(leaf.value(hit.meta)) : 0;
   const Offset block = block_of(value);
   if (block != 0) change.add_word(leaf.value(hit.meta), value, value);  // whatever versions say
   const bool possible =
       (!hit.meta.is_long() || change.frees(Keys::record_of(leaf.stored(hit.meta)))) &&
       (block == 0 || change.frees(block));
-  if (!possible) {
-    // Another one has removed or replaced it, or there never was one.
-    return status(leaf).word == s.word ? answer(Outcome::corrupt) : again();
-  }
+  if (!possible) return again_if_changed(leaf, s);
   const Answer tried = change.execute();
   if (tried != Answer::succeeded) return retried(outcome_of(tried));
   const std::uint32_t used =
@@ -134,9 +131,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update(const Path& path, const Leaf
   change.add_word(word, old, word_of(value, beside));
   change.add_word(leaf.meta(hit.position), hit.meta.word, hit.meta.word);
   change.add_word(leaf.status(), s.word, s.next());
-  if (block_of(old) != 0 && !change.frees(block_of(old))) {
-    return status(leaf).word == s.word ? answer(Outcome::corrupt) : again();
-  }
+  if (block_of(old) != 0 && !change.frees(block_of(old))) return again_if_changed(leaf, s);
   if (!allocates(change, beside)) return answer(Outcome::corrupt);
   const Answer tried = change.execute();
   return tried == Answer::succeeded ? answer(Outcome::done) : retried(outcome_of(tried));
@@ -180,11 +175,9 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
     if (!change.ok()) return answer(Outcome::out_of_space);
     change.add_word(leaf.meta(hit.position), hit.meta.word, now.word);
     change.add_word(leaf.status(), seen.word, seen.remove(hit.meta.total()));
-    if (old != 0) change.add_word(leaf.value(hit.meta), old_value, old_value);
-    if (old != 0 && !change.frees(old)) {
-      if (status(leaf).word == seen.word) return answer(Outcome::corrupt);
-      if (retries.again()) continue;
-      return answer(Outcome::corrupt);
+    if (old != 0) {
+      change.add_word(leaf.value(hit.meta), old_value, old_value);
+      if (!change.frees(old)) return again_if_changed(leaf, seen);  // what it reserved stays unused
     }
     if (!allocates(change, beside)) return answer(Outcome::corrupt);
     const Answer tried = change.execute();
