@@ -139,8 +139,8 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
       if (separator.record != 0) {
         const char* const wrong = survey_record(s, separator.record);
         // A merge that takes the separator away freezes the node.
-        const bool is_replaced = s.beside_writers && (words_->read(node.status()) & kFrozen) != 0;
-        if (wrong != nullptr && !is_replaced) s.problem(at_node(at, wrong));
+        const bool is_merged = s.beside_writers && (words_->read(node.status()) & kFrozen) != 0;
+        if (wrong != nullptr && !is_merged) s.problem(at_node(at, wrong));
       }
       if (!s.report.problems.empty()) return;
       if (separator.prefix != Keys::prefix_of(separator.key)) {
