@@ -8,8 +8,6 @@
 namespace everleaf::store {
 namespace {
 
-constexpr std::size_t kNamed = 16;  // problems of a table that are named one by one
-
 std::string of_table(const TableBase& table, const std::string& what) {
   return "table '" + table.info.name + "': " + what;
 }

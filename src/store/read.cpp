@@ -107,8 +107,8 @@ void TableOf<K>::find_many(std::span<const BatchItem* const> items,
   for (std::size_t i = 0; i < keys.size(); ++i) answers[i] = tree_->find(keys[i]);
 }
 
-template class TableOf<Bytes>;
-template class TableOf<std::uint64_t>;
+EVERLEAF_INSTANTIATE(TableOf<Bytes>);
+EVERLEAF_INSTANTIATE(TableOf<std::uint64_t>);
 
 // What a cursor holds: copies of some entries, in the order in which they were fetched.
 template <class K>

@@ -26,7 +26,6 @@ namespace everleaf::store {
 namespace {
 
 constexpr std::size_t kStep = 1024;       // entries read at once
-constexpr std::size_t kNamed = 16;        // problems of a table that are named one by one
 constexpr std::size_t kMostInline = 512;  // bytes of a key in a BzTree's leaf
 // In sizes of the file, what is read of all tables together to find keys in place, whose lengths
 // are tried one by one, with values of other tables, too: about a thousand sizes in a sound BzTree,

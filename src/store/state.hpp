@@ -27,6 +27,7 @@
 #include <everleaf/store.hpp>
 
 #include "alloc/grace.hpp"
+#include "base/instantiate.hpp"
 #include "base/limits.hpp"
 #include "base/seam.hpp"
 #include "base/version_lock.hpp"
@@ -36,6 +37,9 @@
 #include "trees/pool_state.hpp"
 
 namespace everleaf::store {
+
+// Problems of a table that are named one by one.
+inline constexpr std::size_t kNamed = 16;
 
 // Of a stripe of keys. Unlocking is a plain store: it does not wait until the operation's stores,
 // cache misses included, have left the core.

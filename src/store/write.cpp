@@ -144,7 +144,7 @@ Outcome TableOf<K>::compare_and_set(K key, std::optional<Bytes> expected,
   }
 }
 
-template class TableOf<Bytes>;
-template class TableOf<std::uint64_t>;
+EVERLEAF_INSTANTIATE(TableOf<Bytes>);
+EVERLEAF_INSTANTIATE(TableOf<std::uint64_t>);
 
 }  // namespace everleaf::store

@@ -143,7 +143,7 @@ void BdTree<Keys>::for_each_block(const detail::Visit& visit) const {
   space_.for_each_extent(visit);
 }
 
-template class BdTree<U64Keys>;
-template class BdTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BdTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BdTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bdtree

@@ -193,7 +193,7 @@ Result<void> BdTree<Keys>::drop_image() {
   return std::unexpected(Error{Code::io, "a write-back failed when the index was opened"});
 }
 
-template class BdTree<U64Keys>;
-template class BdTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BdTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BdTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bdtree

@@ -135,7 +135,7 @@ bool BdTree<Keys>::unlink_behind(Section& section, Offset before, Offset leaf, b
   return true;
 }
 
-template class BdTree<U64Keys>;
-template class BdTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BdTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BdTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bdtree

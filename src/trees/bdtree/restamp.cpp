@@ -5,7 +5,7 @@
 namespace everleaf::tree::bdtree {
 namespace {
 
-constexpr unsigned kTries = 100;
+constexpr unsigned kRestampTries = 100;
 
 // Old when it is met, and then two rounds: one that has just passed it and one that meets it last.
 // A round takes no longer than its distance from the next, with a leaf number of 32 bits.
@@ -74,7 +74,7 @@ void BdTree<Keys>::look_for_old_tags() {
   typename Nodes::Place place;
   unsigned tries = 0;
   while (!nodes_.locate(Keys::probe(round_at_), place)) {
-    if (++tries == kTries) return;
+    if (++tries == kRestampTries) return;
   }
   Offset at = place.leaf;
   // A list that no walk has seen may be a circle.
@@ -94,7 +94,7 @@ void BdTree<Keys>::look_for_old_tags() {
 template <class Keys>
 bool BdTree<Keys>::look_at_tags(Section& section, Offset& at) {
   const Epoch base = section.epoch() - 2;
-  for (unsigned i = 0; i < kTries && possible(at); ++i) {
+  for (unsigned i = 0; i < kRestampTries && possible(at); ++i) {
     const Leaf here = leaf(at);
     base::VersionLock& lock = lock_of(at);
     const std::uint64_t version = lock.begin();
@@ -136,7 +136,7 @@ bool BdTree<Keys>::some_key(Offset at, Owned& key) const {
   return true;
 }
 
-template class BdTree<U64Keys>;
-template class BdTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BdTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BdTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bdtree

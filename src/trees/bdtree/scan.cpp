@@ -105,7 +105,7 @@ Outcome BdTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, Out&
   }
 }
 
-template class BdTree<U64Keys>;
-template class BdTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BdTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BdTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bdtree

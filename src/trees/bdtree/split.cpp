@@ -257,7 +257,7 @@ typename BdTree<Keys>::Attempt BdTree<Keys>::unlink(Key key) {
   return answer(Outcome::done);
 }
 
-template class BdTree<U64Keys>;
-template class BdTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BdTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BdTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bdtree

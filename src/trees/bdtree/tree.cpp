@@ -181,7 +181,7 @@ void BdTree<Keys>::find_many(std::span<const Key> keys, std::span<Lookup> answer
   search_together<Search>(*this, grace_, keys, answers);
 }
 
-template class BdTree<U64Keys>;
-template class BdTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BdTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BdTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bdtree

@@ -23,6 +23,7 @@
 #include <type_traits>
 #include <unordered_set>
 
+#include "base/instantiate.hpp"
 #include "epoch/epochs.hpp"
 #include "epoch/limbo.hpp"
 #include "trees/bdtree/layout.hpp"

@@ -295,7 +295,7 @@ Outcome BdTree<Keys>::bulk_load(std::span<const everleaf::Entry<Key>> entries, d
   return Outcome::done;
 }
 
-template class BdTree<U64Keys>;
-template class BdTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BdTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BdTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bdtree

@@ -171,7 +171,7 @@ Outcome BzTree<Keys>::append_leaf(const Items& items, const Entry<Key>* before, 
                  {inner(parent).status(), parent_status}, fresh, gone, installed);
 }
 
-template class BzTree<U64Keys>;
-template class BzTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BzTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BzTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bztree

@@ -216,7 +216,7 @@ void BzTree<Keys>::for_each_block(const detail::Visit& visit) const {
   survey_all(s);
 }
 
-template class BzTree<U64Keys>;
-template class BzTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BzTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BzTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bztree

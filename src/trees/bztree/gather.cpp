@@ -7,13 +7,13 @@ namespace {
 // By counting, as many as a page of the usual size has. False: they are as they were.
 template <class Item>
 bool sort_few(std::vector<Item>& items) {
-  constexpr std::size_t kFew = 64;
-  if (items.size() > kFew) return false;
-  std::array<std::uint64_t, kFew> keys;
+  constexpr std::size_t kCounted = 64;
+  if (items.size() > kCounted) return false;
+  std::array<std::uint64_t, kCounted> keys;
   std::ranges::transform(items, keys.begin(), &Item::key);
-  Ranks<kFew> ranks;
+  Ranks<kCounted> ranks;
   if (!ranks.count(std::span(keys).first(items.size()))) return false;
-  std::array<Item, kFew> from;
+  std::array<Item, kCounted> from;
   std::ranges::copy(items, from.begin());
   for (std::size_t i = 0; i < items.size(); ++i) items[ranks[i]] = from[i];
   return true;
@@ -80,7 +80,7 @@ bool BzTree<Keys>::gather(const LeafOf& leaf, Status s, Pairs& pairs) const {
   return true;
 }
 
-template class BzTree<U64Keys>;
-template class BzTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BzTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BzTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bztree

@@ -144,7 +144,7 @@ Outcome BzTree<Keys>::merge(const Path& path, unsigned depth, bool& merged) {
   return Outcome::done;
 }
 
-template class BzTree<U64Keys>;
-template class BzTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BzTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BzTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bztree

@@ -90,7 +90,7 @@ Outcome BzTree<Keys>::copy_payloads(const Out& from, std::size_t first, Payloads
   return Outcome::done;
 }
 
-template class BzTree<U64Keys>;
-template class BzTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BzTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BzTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bztree

@@ -158,7 +158,7 @@ Outcome BzTree<Keys>::scan_payloads_back(std::optional<Key> from, std::size_t li
   return outcome;
 }
 
-template class BzTree<U64Keys>;
-template class BzTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BzTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BzTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bztree

@@ -372,7 +372,7 @@ Outcome BzTree<Keys>::split_inner(const Path& path, unsigned depth, bool append)
   return outcome;
 }
 
-template class BzTree<U64Keys>;
-template class BzTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BzTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BzTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bztree

@@ -262,7 +262,7 @@ void BzTree<Keys>::find_many(std::span<const Key> keys, std::span<Lookup> answer
   search_together<Search>(*this, c_.grace, keys, answers);
 }
 
-template class BzTree<U64Keys>;
-template class BzTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BzTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BzTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bztree

@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/instantiate.hpp"
 #include "trees/bztree/node.hpp"
 #include "trees/contract.hpp"
 #include "trees/scan.hpp"

@@ -346,7 +346,7 @@ Outcome BzTree<Keys>::give_up(const LeafOf& leaf, std::uint32_t position, Meta r
   }
 }
 
-template class BzTree<U64Keys>;
-template class BzTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(BzTree<U64Keys>);
+EVERLEAF_INSTANTIATE(BzTree<BytesKeys>);
 
 }  // namespace everleaf::tree::bztree

@@ -211,7 +211,7 @@ Outcome LodgeTree<Keys>::bulk_load(Entries entries, double fill) {
   return Outcome::done;
 }
 
-template class LodgeTree<U64Keys>;
-template class LodgeTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(LodgeTree<U64Keys>);
+EVERLEAF_INSTANTIATE(LodgeTree<BytesKeys>);
 
 }  // namespace everleaf::tree::lodgetree

@@ -210,7 +210,7 @@ void LodgeTree<Keys>::for_each_block(const detail::Visit& visit) const {
   space_.for_each_extent(visit);
 }
 
-template class LodgeTree<U64Keys>;
-template class LodgeTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(LodgeTree<U64Keys>);
+EVERLEAF_INSTANTIATE(LodgeTree<BytesKeys>);
 
 }  // namespace everleaf::tree::lodgetree

@@ -347,7 +347,7 @@ bool LodgeTree<Keys>::flush_range(Owned from, const Node* end) {
   return log_.settle() && all;
 }
 
-template class LodgeTree<U64Keys>;
-template class LodgeTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(LodgeTree<U64Keys>);
+EVERLEAF_INSTANTIATE(LodgeTree<BytesKeys>);
 
 }  // namespace everleaf::tree::lodgetree

@@ -657,7 +657,7 @@ bool LodgeTree<Keys>::closing() {
   return log_.settle();  // the next open trusts stamps
 }
 
-template class LodgeTree<U64Keys>;
-template class LodgeTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(LodgeTree<U64Keys>);
+EVERLEAF_INSTANTIATE(LodgeTree<BytesKeys>);
 
 }  // namespace everleaf::tree::lodgetree

@@ -128,7 +128,7 @@ Outcome LodgeTree<Keys>::scan_back(std::optional<Key> from, std::size_t limit, O
   }
 }
 
-template class LodgeTree<U64Keys>;
-template class LodgeTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(LodgeTree<U64Keys>);
+EVERLEAF_INSTANTIATE(LodgeTree<BytesKeys>);
 
 }  // namespace everleaf::tree::lodgetree

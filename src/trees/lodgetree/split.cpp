@@ -260,7 +260,7 @@ void LodgeTree<Keys>::divide_node(const Path& path, Node& node, std::span<Node* 
   }
 }
 
-template class LodgeTree<U64Keys>;
-template class LodgeTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(LodgeTree<U64Keys>);
+EVERLEAF_INSTANTIATE(LodgeTree<BytesKeys>);
 
 }  // namespace everleaf::tree::lodgetree

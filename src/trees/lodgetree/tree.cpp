@@ -245,7 +245,7 @@ void LodgeTree<Keys>::find_many(std::span<const Key> keys, std::span<Lookup> ans
   search_together<Search>(*this, grace_, keys, answers);
 }
 
-template class LodgeTree<U64Keys>;
-template class LodgeTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(LodgeTree<U64Keys>);
+EVERLEAF_INSTANTIATE(LodgeTree<BytesKeys>);
 
 }  // namespace everleaf::tree::lodgetree

@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/instantiate.hpp"
 #include "epoch/space.hpp"
 #include "trees/contract.hpp"
 #include "trees/inner.hpp"

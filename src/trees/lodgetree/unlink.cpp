@@ -179,7 +179,7 @@ void LodgeTree<Keys>::unlink_lonely(Key key) {
   }
 }
 
-template class LodgeTree<U64Keys>;
-template class LodgeTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(LodgeTree<U64Keys>);
+EVERLEAF_INSTANTIATE(LodgeTree<BytesKeys>);
 
 }  // namespace everleaf::tree::lodgetree

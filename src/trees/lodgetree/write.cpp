@@ -364,7 +364,7 @@ typename LodgeTree<Keys>::Attempt LodgeTree<Keys>::force(const Log::Closed& clos
   return is.next == Next::done && is.outcome == Outcome::done ? Attempt{Next::again} : is;
 }
 
-template class LodgeTree<U64Keys>;
-template class LodgeTree<BytesKeys>;
+EVERLEAF_INSTANTIATE(LodgeTree<U64Keys>);
+EVERLEAF_INSTANTIATE(LodgeTree<BytesKeys>);
 
 }  // namespace everleaf::tree::lodgetree
