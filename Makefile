@@ -22,7 +22,7 @@ help: ## Show the targets
 demo: ## Load a word list, kill the process half-way, prove that nothing was lost
 	@scripts/bootstrap demo
 	@cmake -S . -B build/demo -G Ninja -DCMAKE_BUILD_TYPE=Release \
-	  -DEVERLEAF_TESTS=OFF -DEVERLEAF_BENCH=OFF >/dev/null
+	  -DEVERLEAF_TESTS=OFF -DEVERLEAF_BENCH=OFF -DEVERLEAF_ONE_UNIT=ON >/dev/null
 	@cmake --build build/demo -j $(JOBS) --target everleaf-cli
 	@build/demo/cli/everleaf demo
 

@@ -188,9 +188,9 @@ int dump(const StoreArguments& arguments) {
 }
 
 // Puts records of a file into a table. What ends it early says how many were put.
-class Loader {
+class TableLoader {
  public:
-  Loader(const StoreArguments& arguments, TableFormat format)
+  TableLoader(const StoreArguments& arguments, TableFormat format)
       : input_(arguments.file, &interrupts_), reader_(input_, format) {}
 
   // Before anything is made: a bad first record leaves neither a new store behind nor a new table.
@@ -261,7 +261,7 @@ class Loader {
 };
 
 int load(const StoreArguments& arguments) {
-  Loader loader(arguments, table_format_of(arguments.format, arguments.file));
+  TableLoader loader(arguments, table_format_of(arguments.format, arguments.file));
   const auto expect_key = [&loader](KeyType type) {
     with_key_type(type, [&loader]<class K>() { loader.expect_key<K>(); });
   };

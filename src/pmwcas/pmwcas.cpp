@@ -201,11 +201,19 @@ bool Descriptor::note_block(Offset block, bool allocated) {
       std::ranges::find(blocks(), block, &Block::at) != blocks().end()) {
     return false;
   }
-  const alloc::Heap::Bit bit =
-      allocated ? pool_.heap_.to_activate(block) : pool_.heap_.to_release(block);
+  const alloc::Heap::Bit bit = allocated ? bit_of_reserved(block) : pool_.heap_.to_release(block);
   if (allocated && bit.mask == 0) return false;
   blocks_[block_count_++] = {block, bit, allocated};
   return true;
+}
+
+// mask 0: it is none, or in use: a failure would free what somebody else has.
+alloc::Heap::Bit Descriptor::bit_of_reserved(Offset block) const {
+  const alloc::Heap::Bit bit = pool_.heap_.to_activate(block);
+  if (bit.mask == 0) return bit;
+  const base::Durable durable;  // of the word's bits others change theirs
+  const bool in_use = (pmem::load(pool_.medium_.at<Word>(bit.word)) & bit.mask) != 0;
+  return in_use ? alloc::Heap::Bit{} : bit;
 }
 
 bool Descriptor::allocates(Offset block) {
@@ -232,18 +240,32 @@ void Descriptor::discard() {
   const auto give_back = [this](Offset block) {
     callback_ ? callback_(block, false) : pool_.heap_.recycle(block);
   };
+  // Each once, whatever the caller has named twice.
+  const auto noted = [this](Offset block) {
+    return std::ranges::any_of(blocks(), [block](const Block& one) { return one.at == block; });
+  };
+  const auto named_before = [this](const Work& work) {
+    const auto before = places().first(static_cast<std::size_t>(&work - words_.data()));
+    return std::ranges::any_of(before, [&work](const Work& one) {
+      return one.policy == Policy::free_one && one.desired == work.desired;
+    });
+  };
+  for (const Work& one : places()) {
+    if (one.policy != Policy::free_one || noted(one.desired) || named_before(one)) continue;
+    if (bit_of_reserved(one.desired).mask != 0) give_back(one.desired);
+  }
   for (const Block& one : blocks()) {
     if (one.allocated) give_back(one.at);
-  }
-  for (const Work& one : places()) {
-    const bool new_block = one.policy == Policy::free_one && one.desired != one.expected;
-    if (new_block && one.desired != 0) give_back(one.desired);
   }
   clear();
 }
 
 Answer Descriptor::execute(Durability durability) {
   const base::Stopwatch watch(base::Part::words);
+  if (!ok()) {
+    discard();
+    return Answer::out_of_space;
+  }
   if (count_ == 0) {
     discard();
     return Answer::failed;  // A2: recovery could not tell that it succeeded

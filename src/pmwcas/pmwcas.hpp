@@ -37,8 +37,10 @@ enum class Answer : std::uint8_t {
   succeeded,
   failed,    // a word was not as expected: nothing changed
   io_error,  // a write-back failed: the next recovery decides
-  corrupt,   // no such block: the pool is damaged; or a reserved entry has the control bit; nothing
-             // changed
+  corrupt,   // a block that it frees is none: the pool is damaged; or the caller is mistaken: a
+             // reserved entry has the control bit, or a value of Policy::free_one that is no block
+             // to allocate, or blocks are named twice or are too many. Nothing changed
+  out_of_space,  // without ok()
 };
 
 enum class Durability : std::uint8_t {
@@ -58,15 +60,17 @@ class DescriptorPool;
 class Descriptor {
  public:
   // Instead of the default for blocks that are not needed any more: a freed one is retired to its
-  // grace period, one that was not used goes back to the heap. A crash knows the default only.
-  // It is called in a later operation of this thread slot, and must not begin one.
+  // grace period, which has not begun when this is called; one that was not used goes back to the
+  // heap. A crash knows the default only. It is called when this thread slot executes or settles
+  // later, maybe by another thread that has the slot then, or when the pool is closed: what it
+  // captures lives as long. It must not begin an operation, nor throw.
   using Callback = std::function<void(Offset block, bool freed)>;
 
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor() { discard(); }
 
-  // False: no thread slot is free, or no space for this thread's lane. It must not be executed.
+  // False: no thread slot is free, or no space for this thread's lane.
   [[nodiscard]] bool ok() const { return lane_ != nullptr; }
 
   // False, and nothing is added: the word is there already, there are kMaxWords, or a value has the
@@ -77,8 +81,9 @@ class Descriptor {
   // A block that was written as the new value is the caller's again.
   bool remove_word(Word* word);
   // A reserved block that succeeds together with the operation; one in use that goes with it.
-  // False: kMaxBlocks, it is noted already, or there is no block to allocate. Whether there is one
-  // to free execute() knows: it fails if somebody else was first, for then a word has changed.
+  // False: kMaxBlocks, it is noted already, or there is no block to allocate, or one in use.
+  // Whether there is one to free execute() knows: it fails if somebody else was first, for then a
+  // word has changed.
   bool allocates(Offset block);
   bool frees(Offset block);
 
@@ -109,6 +114,7 @@ class Descriptor {
   Word* add(const Work& work);
   [[nodiscard]] bool note_block(Offset block, bool allocated);
   [[nodiscard]] bool note_policies();
+  [[nodiscard]] alloc::Heap::Bit bit_of_reserved(Offset block) const;
 
   DescriptorPool& pool_;
   Lane* lane_;

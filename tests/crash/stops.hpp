@@ -26,9 +26,9 @@ class Watch {
   ~Watch() { Recorder::watch(nullptr); }
 };
 
-inline PoolOptions emulated() {
+inline PoolOptions emulated(Domain domain = Domain::memory) {
   PoolOptions options;
-  options.domain = Domain::memory;
+  options.domain = domain;
   options.emulate = true;
   options.epoch_length = {};
   return options;
@@ -41,14 +41,15 @@ inline constexpr std::size_t kCapacity = std::size_t{2} << 20;
 template <class K>
 class SharedIndex {
  public:
-  explicit SharedIndex(const char* spec) : index_(pool_.index<K>("index", spec).value()) {}
+  explicit SharedIndex(const char* spec, Domain domain = Domain::memory)
+      : domain_(domain), index_(pool_.index<K>("index", spec).value()) {}
   [[nodiscard]] Index<K>& index() { return index_; }
   [[nodiscard]] const Pool& pool() const { return pool_; }
   // Nobody has looked at its slabs then.
   void open_again() {
     ASSERT_TRUE(pool_.close());
-    pool_ =
-        PoolAccess::attach(arena_.base(0), kCapacity, kCapacity, emulated(), &recorder_).value();
+    pool_ = PoolAccess::attach(arena_.base(0), kCapacity, kCapacity, emulated(domain_), &recorder_)
+                .value();
     index_ = pool_.template index<K>("index", {}).value();
   }
   [[nodiscard]] bool has_reached(const char* path) const {
@@ -56,12 +57,13 @@ class SharedIndex {
   }
 
  private:
+  const Domain domain_;
   Arena arena_{kCapacity, 2, {}};
   Recorder recorder_{arena_};  // finds the scheduler its points
   Watch watch_{recorder_};
-  Pool pool_ =
-      PoolAccess::format(arena_.base(0), pmem::kMinPoolBytes, kCapacity, emulated(), &recorder_)
-          .value();
+  Pool pool_ = PoolAccess::format(arena_.base(0), pmem::kMinPoolBytes, kCapacity, emulated(domain_),
+                                  &recorder_)
+                   .value();
   Index<K> index_;
 };
 

@@ -253,8 +253,8 @@ TEST(Concurrent, NothingIsFoundInASoundTree) {
           config.keys = keys;
           config.program = *parse_program(text);
           config.preemptions = 1;
-          config.random_runs = 20;
-          config.most = 16;  // without fences in between, stores make very many images
+          config.random_runs = 10;
+          config.most = 6;  // without fences in between, stores make very many images
           const ConcurrentReport report = run_concurrent(config);
           EXPECT_EQ(report.failure, "")
               << spec << " " << text << " switches " << to_string(report.switches);

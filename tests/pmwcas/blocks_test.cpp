@@ -1,4 +1,5 @@
 // Blocks that travel with operations: none leaks, none has two owners.
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -94,6 +95,69 @@ TEST(PmwcasBlocks, EightAndEachOnce) {
   EXPECT_EQ(settled(*pool), "");
 }
 
+// A mistake of the caller gives nothing back twice: two who reserve next have two blocks.
+TEST(PmwcasBlocks, NamedTwiceAndGivenBackOnce) {
+  const auto pool = words_of({0, 0}, 3);
+  const Offset old = pool->value(0);
+  const Offset other = pool->value(1);
+  const auto entries = [&](Descriptor& operation, Offset block) {
+    *operation.reserve_entry(pool->word(0), old, Policy::free_one) = block;
+    *operation.reserve_entry(pool->word(1), other, Policy::free_one) = block;
+  };
+  const auto twice = [&](Descriptor& operation, Offset block) {
+    EXPECT_TRUE(operation.allocates(block));
+    *operation.reserve_entry(pool->word(0), old, Policy::free_one) = block;
+  };
+  using Naming = std::function<void(Descriptor&, Offset)>;
+  for (const Naming& named : {Naming(entries), Naming(twice)}) {
+    for (const bool executed : {false, true}) {
+      const Offset block = pool->new_block();
+      {
+        Descriptor operation = pool->words().allocate();
+        named(operation, block);
+        if (executed) {
+          EXPECT_EQ(operation.execute(), Answer::corrupt);
+        }
+      }
+      const Offset first = pool->new_block();
+      const Offset second = pool->new_block();
+      EXPECT_TRUE(first == block || second == block) << "it is lost";
+      EXPECT_NE(first, second) << "it has two owners";
+      pool->heap().recycle(first);
+      pool->heap().recycle(second);
+    }
+  }
+  EXPECT_EQ(pool->value(0), old);
+  EXPECT_EQ(settled(*pool), "");
+}
+
+// To allocate what is in use already would free it when the operation fails.
+TEST(PmwcasBlocks, InUseAlready) {
+  const auto pool = words_of({0, 0, 5}, 3);
+  const Offset used = pool->value(1);
+  {
+    Descriptor operation = pool->words().allocate();
+    EXPECT_FALSE(operation.allocates(used));
+    *operation.reserve_entry(pool->word(0), pool->value(0), Policy::free_one) = used;
+    EXPECT_TRUE(operation.add_word(pool->word(2), 5, 6));
+    EXPECT_EQ(operation.execute(), Answer::corrupt);
+  }
+  {
+    Descriptor discarded = pool->words().allocate();
+    *discarded.reserve_entry(pool->word(0), pool->value(0), Policy::free_one) = used;
+  }
+  {
+    // The value that is there: neither freed nor allocated.
+    Descriptor same = pool->words().allocate();
+    *same.reserve_entry(pool->word(1), used, Policy::free_one) = used;
+    EXPECT_EQ(same.execute(), Answer::corrupt);
+  }
+  EXPECT_NE(pool->heap().allocated_bytes(used), 0U);
+  EXPECT_NE(pool->new_block(), used);
+  EXPECT_EQ(pool->value(2), 5U);
+  EXPECT_EQ(settled(*pool), "");
+}
+
 // Who comes second finds the block free already, and is not told that the pool is damaged.
 TEST(PmwcasBlocks, FreedBySomebodyElse) {
   const auto pool = words_of({0, 5}, 1);
@@ -129,7 +193,10 @@ TEST(PmwcasBlocks, AFullPoolSaysSo) {
   ASSERT_EQ(change(*pool, {{0, 0, 1}, {1, 0, 1}}), Answer::succeeded);
   pool->heap().fail_after(0);
   // Another thread has no lane yet; this one needs no more space.
-  std::thread([&pool] { EXPECT_FALSE(pool->words().allocate().ok()); }).join();
+  std::thread([&pool] {
+    EXPECT_FALSE(pool->words().allocate().ok());
+    EXPECT_EQ(change(*pool, {{0, 1, 5}}), Answer::out_of_space);
+  }).join();
   EXPECT_EQ(change(*pool, {{0, 1, 2}, {1, 1, 2}}), Answer::succeeded);
   pool->heap().fail_after(~std::uint64_t{0});
   std::thread([&pool] {

@@ -77,6 +77,26 @@ TEST_F(Table1, InlineUpdates) {
             (Words{{"pmwcas_1_words", 1}, {"pmwcas_2_words", 1}}));
 }
 
+// Not in the table: where a block of a payload goes, the word that names it is expected, too. In
+// brackets the words of a reservation.
+TEST_F(Table1, PayloadsInBlocks) {
+  open("bztree:values=bytes:inline=8");
+  Payloads<std::uint64_t> payloads = index().payloads().value();
+  const std::string few(8, 'f');
+  const std::string many(100, 'm');
+  const std::string more(1000, 'n');
+  const Words two{{"pmwcas_1_words", 1}, {"pmwcas_2_words", 1}};    // (1) + 2
+  const Words three{{"pmwcas_1_words", 1}, {"pmwcas_3_words", 1}};  // (1) + 3
+  EXPECT_EQ(of([&] { (void)payloads.insert(1, few); }), two);
+  EXPECT_EQ(of([&] { (void)payloads.insert(2, many); }), two);
+  EXPECT_EQ(of([&] { (void)payloads.update(1, "other"); }), two);
+  EXPECT_EQ(of([&] { (void)payloads.update(1, many); }), two);
+  EXPECT_EQ(of([&] { (void)payloads.update(1, more); }), (Words{{"pmwcas_3_words", 1}}));
+  EXPECT_EQ(of([&] { (void)payloads.update(1, few); }), three);
+  EXPECT_EQ(of([&] { (void)payloads.remove(1); }), (Words{{"pmwcas_2_words", 1}}));
+  EXPECT_EQ(of([&] { (void)payloads.remove(2); }), (Words{{"pmwcas_3_words", 1}}));
+}
+
 TEST_F(Table1, StructureChanges) {
   open("bztree:reserve=entry");
   // The root's leaf: consolidated, split (the root block has no status of a parent to freeze).

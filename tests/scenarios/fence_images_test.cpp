@@ -56,8 +56,8 @@ std::uint64_t three_levels(const std::string& spec) {
 }
 
 RigOptions thinned(std::uint64_t keys) {
-  return {.every = static_cast<std::size_t>(4 + keys / 10),
-          .structure_every = static_cast<std::size_t>(1 + keys / 100),
+  return {.every = static_cast<std::size_t>(8 + keys / 5),
+          .structure_every = static_cast<std::size_t>(1 + keys / 50),
           .random_images = scaled(3)};
 }
 
@@ -180,7 +180,7 @@ TEST_P(FenceImages, UpdatesAndUpserts) {
   with_keys([]<class K>(const std::string& spec) {
     const std::uint64_t seed = test::seed();
     Random random(seed);
-    Rig<K> rig(spec, seed, {.every = 2, .random_images = scaled(3)});
+    Rig<K> rig(spec, seed, {.every = 4, .random_images = scaled(3)});
     rig.preload(ops_of<K>(Do::insert, shuffled(numbers(0, 150), random)));
     rig.open();
     rig.run(ops_of<K>(Do::update, shuffled(numbers(0, 60), random)));
@@ -193,7 +193,7 @@ TEST_P(FenceImages, AnyOperations) {
   with_keys([]<class K>(const std::string& spec) {
     const std::uint64_t seed = test::seed();
     Random random(seed);
-    Rig<K> rig(spec, seed, {.every = 5, .random_images = scaled(3)});
+    Rig<K> rig(spec, seed, {.every = 10, .random_images = scaled(3)});
     rig.open();
     for (std::size_t i = 0; i < 400; ++i) {
       const std::uint64_t n = random.below(i < 250 ? 120 : 20);
@@ -210,7 +210,7 @@ TEST_P(FenceImages, BulkLoad) {
     std::vector<Entry<K>> entries;
     for (std::uint64_t i = 0; i < n; ++i) entries.push_back({Keys<K>::nth(i), i});
     for (const double fill : {0.5, 1.0}) {
-      Rig<K> rig(spec, seed, {.every = 3, .random_images = scaled(2)});
+      Rig<K> rig(spec, seed, {.every = 6, .random_images = scaled(2)});
       rig.open();
       rig.load(entries, fill);
       rig.run(ops_of<K>(Do::remove, numbers(0, 10)));

@@ -203,7 +203,7 @@ Outcome BzTree<Keys>::install(const Path& path, unsigned depth, Word parent_stat
   }
   for (const Offset block : gone) {
     if (change.frees(block)) continue;
-    // Somebody has replaced it, or it never was one.
+    // Named twice: what was read is of two moments, or the pool is damaged.
     const bool unchanged = words_->read(parent.status) == parent_status &&
                            words_->read(parent.child) == node_at(path, depth) &&
                            (also.status == nullptr || words_->read(also.status) == also.seen);

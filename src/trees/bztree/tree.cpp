@@ -109,6 +109,8 @@ Outcome BzTree<Keys>::outcome_of(Answer answer) {
       return Outcome::done;
     case Answer::io_error:
       return Outcome::io_error;
+    case Answer::out_of_space:
+      return Outcome::out_of_space;
     case Answer::corrupt:
       break;
   }
