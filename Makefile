@@ -22,7 +22,7 @@ help: ## Show the targets
 demo: ## Load a word list, kill the process half-way, prove that nothing was lost
 	@scripts/bootstrap demo
 	@cmake -S . -B build/demo -G Ninja -DCMAKE_BUILD_TYPE=Release \
-	  -DEVERLEAF_TESTS=OFF -DEVERLEAF_BENCH=OFF -DEVERLEAF_ONE_UNIT=ON >/dev/null
+	  -DEVERLEAF_TESTS=OFF -DEVERLEAF_BENCH=OFF -DEVERLEAF_ONE_UNIT=all >/dev/null
 	@cmake --build build/demo -j $(JOBS) --target everleaf-cli
 	@build/demo/cli/everleaf demo
 
@@ -44,7 +44,8 @@ test: ## Release, ASan+UBSan and TSan builds with their tests, lint, and the tes
 python: ## Build the Python package for build/venv, check its types, run its tests
 	@scripts/bootstrap build python
 	@[[ -x build/venv/bin/python ]] || python3 -m venv build/venv
-	@build/venv/bin/pip install --quiet --disable-pip-version-check '.[test]'
+	@build/venv/bin/pip install --quiet --disable-pip-version-check \
+	  --config-settings=cmake.define.EVERLEAF_ONE_UNIT=all '.[test]'
 	@build/venv/bin/mypy
 	@build/venv/bin/python -m pytest -q
 	@build/venv/bin/python tests/readme/readme_test.py python

@@ -8,8 +8,9 @@
 // for a single word where nothing is under way; read() one load there, and one fence where it
 // meets a placed operation (R1).
 // Invariants
-//   I1. A value in a word counts as durable; a reference stands for a value that does, or, while
-//       its operation is placed, will when who reads it has flushed the words (R1).
+//   I1. A value in a word counts as durable, or was written with Durability::later; a reference
+//       stands for a value that does, or, while its operation is placed, will when who reads it has
+//       flushed the words (R1).
 //   I2. A reference never comes back once it has left a word: sequences, and install records.
 //   I3. What a reference names stays as it is while the reference is in a word.
 //   I4. A descriptor is used again when no word durably refers to it, and only then has blocks if
