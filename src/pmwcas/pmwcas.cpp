@@ -242,7 +242,8 @@ void Descriptor::discard() {
   };
   // Each once, whatever the caller has named twice.
   const auto noted = [this](Offset block) {
-    return std::ranges::any_of(blocks(), [block](const Block& one) { return one.at == block; });
+    return std::ranges::any_of(
+        blocks(), [block](const Block& one) { return one.allocated && one.at == block; });
   };
   const auto named_before = [this](const Work& work) {
     const auto before = places().first(static_cast<std::size_t>(&work - words_.data()));

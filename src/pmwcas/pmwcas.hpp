@@ -41,7 +41,7 @@ enum class Answer : std::uint8_t {
   corrupt,   // a block that it frees is none: the pool is damaged; or the caller is mistaken: a
              // reserved entry has the control bit, or a value of Policy::free_one that is no block
              // to allocate, or blocks are named twice or are too many. Nothing changed
-  out_of_space,  // without ok()
+  out_of_space,  // without ok(): nothing changed
 };
 
 enum class Durability : std::uint8_t {
@@ -62,9 +62,10 @@ class Descriptor {
  public:
   // Instead of the default for blocks that are not needed any more: a freed one is retired to its
   // grace period, which has not begun when this is called; one that was not used goes back to the
-  // heap. A crash knows the default only. It is called when this thread slot executes or settles
-  // later, maybe by another thread that has the slot then, or when the pool is closed: what it
-  // captures lives as long. It must not begin an operation, nor throw.
+  // heap. A crash knows the default only. It is called where the operation is discarded or
+  // fails, or when this thread slot executes or settles later, maybe by another thread that has the
+  // slot then, or when the pool is closed: what it captures lives as long. It must not begin an
+  // operation, nor throw.
   using Callback = std::function<void(Offset block, bool freed)>;
 
   Descriptor(const Descriptor&) = delete;

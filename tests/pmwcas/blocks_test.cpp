@@ -191,11 +191,19 @@ TEST(PmwcasBlocks, AreUsedAgain) {
 TEST(PmwcasBlocks, AFullPoolSaysSo) {
   const auto pool = words_of({0, 0});
   ASSERT_EQ(change(*pool, {{0, 0, 1}, {1, 0, 1}}), Answer::succeeded);
+  const Offset block = pool->new_block();
   pool->heap().fail_after(0);
   // Another thread has no lane yet; this one needs no more space.
-  std::thread([&pool] {
+  std::thread([&pool, block] {
     EXPECT_FALSE(pool->words().allocate().ok());
     EXPECT_EQ(change(*pool, {{0, 1, 5}}), Answer::out_of_space);
+    std::map<Offset, bool> told;
+    Descriptor operation =
+        pool->words().allocate([&told](Offset at, bool freed) { told.emplace(at, freed); });
+    EXPECT_TRUE(operation.allocates(block));
+    EXPECT_TRUE(operation.add_word(pool->word(0), 1, 5));
+    EXPECT_EQ(operation.execute(), Answer::out_of_space);
+    EXPECT_EQ(told, (std::map<Offset, bool>{{block, false}}));
   }).join();
   EXPECT_EQ(change(*pool, {{0, 1, 2}, {1, 1, 2}}), Answer::succeeded);
   pool->heap().fail_after(~std::uint64_t{0});

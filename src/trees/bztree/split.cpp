@@ -197,9 +197,10 @@ Outcome BzTree<Keys>::install(const Path& path, unsigned depth, Word parent_stat
   change.add_word(parent.child, node_at(path, depth), to);
   change.add_word(parent.status, parent_status, next_version(parent_status));
   if (also.status != nullptr) change.add_word(also.status, also.seen, also.seen | kFrozen);
-  for (Reserved& block : fresh) {
-    if (!change.allocates(block.block())) return Outcome::corrupt;
-    block.keep();
+  for (Reserved& one : fresh) {
+    const Offset block = one.block();
+    one.keep();  // one in use must not go back
+    if (!change.allocates(block)) return Outcome::corrupt;
   }
   for (const Offset block : gone) {
     if (change.frees(block)) continue;

@@ -9,7 +9,7 @@
 //       reachable anybody may replace it by a copy.
 //   I3. Inner nodes change in their child words only, and with each the version in their status.
 //   I4. Visible entries, nodes, key records and payloads are durable before anybody can see them,
-//       and change by operations on their words alone.
+//       and of what is visible words alone change, by operations (and the bit that scans set).
 //   I5. Keys below separator i of an inner node lie under children 0..i, the others behind.
 //   I6. In a leaf of 8-byte keys without deleted bytes sorted entries are as the leaf was made, but
 //       for bits 0 to 62 of their values.

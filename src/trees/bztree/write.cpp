@@ -76,13 +76,14 @@ Word BzTree<Keys>::word_of(const Value& value, const Beside& beside) const {
   return PayloadAt{beside.payload.block(), static_cast<std::uint32_t>(value.payload.size())}.word();
 }
 
-// False: damaged. The blocks are the operation's afterwards: where it fails, they are lost to us.
+// False: damaged: what the heap calls free is in use, and must not go back. The blocks are the
+// operation's afterwards: where it fails, they are lost to us.
 template <class Keys>
 bool BzTree<Keys>::allocates(Descriptor& change, Beside& beside) {
-  for (Reserved* const block : {&beside.key, &beside.payload}) {
-    if (block->block() == 0) continue;
-    if (!change.allocates(block->block())) return false;
-    block->keep();
+  for (Reserved* const one : {&beside.key, &beside.payload}) {
+    const Offset block = one->block();
+    one->keep();
+    if (block != 0 && !change.allocates(block)) return false;
   }
   return true;
 }
