@@ -331,7 +331,7 @@ bool Log::take_keys_of(unsigned slot, Kept& keys, std::size_t& count) {
   Deferred* const one = deferred_[slot].load(std::memory_order_acquire);
   if (one == nullptr) return true;
   const OwnerLock::Other guard(one->lock);
-  // crash: fence stays: `buffer=1:log=256` catches it, which no row of the registry has
+  // crash: fence stays: `buffer=1:log=256` catches it, rows of the registry late or never
   if (one->waits.load(std::memory_order_acquire) && !fence(*one, pmem::Site::current())) {
     return false;
   }
