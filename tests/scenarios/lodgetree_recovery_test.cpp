@@ -27,6 +27,8 @@ class Killer final : public pmem::Observer {
 };
 
 constexpr const char* kSpec = "lodgetree:node=256:slots=63";
+// Enough for a replay in two shares: judge() asks.
+constexpr int kChanges = 120'000;
 
 template <class K>
 struct Replay {
@@ -49,7 +51,7 @@ struct Replay {
   void write() {
     Pool pool = Pool::open(scratch / "pool", options).value();
     auto index = pool.index<K>("index", kSpec).value();
-    for (int i = 0; i < 250'000; ++i) ASSERT_NO_FATAL_FAILURE(change(index));
+    for (int i = 0; i < kChanges; ++i) ASSERT_NO_FATAL_FAILURE(change(index));
     PoolAccess::state(pool).abandon();
   }
   // Killed at this fence of recovery; false: it had fewer.

@@ -42,7 +42,9 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
 double scale() {
   const char* const text = std::getenv("EVERLEAF_TEST_SCALE");
   const double wanted = text == nullptr ? 1.0 : std::atof(text);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__)
+  return wanted / 12;
+#elif defined(__SANITIZE_ADDRESS__)
   return wanted / 6;
 #else
   return wanted;
