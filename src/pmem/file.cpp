@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -15,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/seam.hpp"
@@ -90,6 +92,12 @@ Result<Descriptor> Descriptor::duplicate() const {
   return Descriptor(fd);
 }
 
+Descriptor Descriptor::another() const noexcept {
+  std::array<char, 32> path{};
+  (void)std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd_);
+  return Descriptor(::open(path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+}
+
 Descriptor::~Descriptor() {
   if (fd_ < 0) return;
   if (locked_) {
@@ -135,15 +143,27 @@ int reserve_blocks(const Descriptor& file, std::uint64_t from, std::uint64_t to)
   return error;
 }
 
-int try_allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to) noexcept {
-  const int error = reserve_blocks(file, from, to);
-  if (error != EOPNOTSUPP) return error;
-  // It writes the blocks one by one where the file system cannot do better.
-  return ::posix_fallocate(file.get(), static_cast<off_t>(from), static_cast<off_t>(to - from));
+int append_zeros(const Descriptor& file, std::uint64_t bytes) noexcept {
+  static constexpr std::array<std::byte, kPage> kZeros{};
+  while (true) {
+    struct stat info {};
+    if (::fstat(file.get(), &info) != 0) return errno;
+    const auto now = static_cast<std::uint64_t>(info.st_size);
+    if (now >= bytes) return 0;
+    const iovec piece{const_cast<std::byte*>(kZeros.data()),
+                      std::min<std::uint64_t>(bytes - now, kZeros.size())};
+    const ssize_t n = ::pwritev2(file.get(), &piece, 1, 0, RWF_APPEND);  // wherever the end is then
+    if (n == 0) return ENOSPC;
+    if (n < 0 && errno != EINTR) return errno;
+  }
 }
 
 Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to) {
-  const int error = try_allocate(file, from, to);
+  int error = reserve_blocks(file, from, to);
+  if (error == EOPNOTSUPP) {
+    // It writes the blocks one by one where the file system cannot do better.
+    error = ::posix_fallocate(file.get(), static_cast<off_t>(from), static_cast<off_t>(to - from));
+  }
   if (error != 0) return std::unexpected(system_error("cannot grow the pool", error));
   return {};
 }
@@ -315,19 +335,32 @@ void Mapping::touch(std::uint64_t from, std::uint64_t to) const noexcept {
   (void)::madvise(base_ + from, to - from, MADV_POPULATE_WRITE);
 }
 
-bool Mapping::copy(const Descriptor& file, std::uint64_t from, std::uint64_t to) {
-  const auto map_at = [&](int flags) {
-    return ::mmap(base_ + from, to - from, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE,
-                  file.get(), static_cast<off_t>(from)) != MAP_FAILED;
-  };
-  if (!map_at(MAP_PRIVATE | MAP_FIXED)) {
+bool Mapping::map_again(const Descriptor& file, std::uint64_t from, std::uint64_t to,
+                        int protection, int flags) {
+  return ::mmap(base_ + from, to - from, protection, flags | MAP_NORESERVE, file.get(),
+                static_cast<off_t>(from)) != MAP_FAILED;
+}
+
+bool Mapping::copy(const Descriptor& file, std::uint64_t from, std::uint64_t to, bool reserved) {
+  constexpr int kUsable = PROT_READ | PROT_WRITE;
+  if (!map_again(file, from, to, reserved ? PROT_NONE : kUsable, MAP_PRIVATE | MAP_FIXED)) {
     // Older kernels have unmapped it by now.
-    (void)map_at(MAP_SHARED | MAP_FIXED_NOREPLACE);
+    (void)map_again(file, from, to, kUsable, MAP_SHARED | MAP_FIXED_NOREPLACE);
     return false;
   }
   // A core has no business with the pool, as with a shared mapping.
   (void)::madvise(base_ + from, to - from, MADV_DONTDUMP);
   return true;
+}
+
+bool Mapping::open(std::uint64_t from, std::uint64_t to) {
+  return ::mprotect(base_ + from, to - from, PROT_READ | PROT_WRITE) == 0;
+}
+
+bool Mapping::share(const Descriptor& file, std::uint64_t from, std::uint64_t to) {
+  if (map_again(file, from, to, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED)) return true;
+  (void)map_again(file, from, to, PROT_NONE, MAP_PRIVATE | MAP_FIXED_NOREPLACE);  // as in copy()
+  return false;
 }
 
 bool Mapping::back_with_huge_page(const Descriptor& file, std::uint64_t at) const {

@@ -29,6 +29,9 @@ class Descriptor {
   ~Descriptor();
   // Another one for the same open file, whose lock ends with the one that locked it.
   [[nodiscard]] Result<Descriptor> duplicate() const;
+  // One of another open file, of the same bytes, for reading; none: no descriptor is left, or the
+  // system shows none (/proc).
+  [[nodiscard]] Descriptor another() const noexcept;
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
   // Locks the file until it is closed: exclusively, or shared with other readers. locked /
@@ -42,13 +45,14 @@ class Descriptor {
 
 // Reserves storage for [from, to): a full disk is an error here, never a SIGBUS later.
 Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t to);
-// The same without memory for a message: 0 or errno.
-[[nodiscard]] int try_allocate(const Descriptor& file, std::uint64_t from,
-                               std::uint64_t to) noexcept;
 // The same where the file system can do it, whoever stores to those bytes meanwhile: else
-// EOPNOTSUPP, where try_allocate() writes blocks one by one.
+// EOPNOTSUPP, where allocate() writes blocks one by one.
 [[nodiscard]] int reserve_blocks(const Descriptor& file, std::uint64_t from,
                                  std::uint64_t to) noexcept;
+
+// For file systems that cannot: writes zeros behind the end until the file has `bytes` at least, or
+// some more if others do so, too; what it has is not touched. 0 or errno.
+[[nodiscard]] int append_zeros(const Descriptor& file, std::uint64_t bytes) noexcept;
 
 // What one page table entry can map; mappings are aligned so.
 inline constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
@@ -102,8 +106,13 @@ class Mapping {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
   // Maps pages [from, to) of the mapping anew, as a copy: stores to them stay in this process.
-  // Nobody is there. False: they are as they were.
-  [[nodiscard]] bool copy(const Descriptor& file, std::uint64_t from, std::uint64_t to);
+  // Nobody is there. `reserved`: nor can be, before they are open. False: they are as they were.
+  [[nodiscard]] bool copy(const Descriptor& file, std::uint64_t from, std::uint64_t to,
+                          bool reserved = false);
+  // Pages that are reserved may be used. They may be open already.
+  [[nodiscard]] bool open(std::uint64_t from, std::uint64_t to);
+  // Maps pages that are reserved as the file's own. They may be that already.
+  [[nodiscard]] bool share(const Descriptor& file, std::uint64_t from, std::uint64_t to);
 
   // All pages of [from, to) are there afterwards, where the system knows how (Linux 5.14).
   void touch(std::uint64_t from, std::uint64_t to) const noexcept;
@@ -114,6 +123,8 @@ class Mapping {
 
  private:
   static Result<Mapping> map(int file, std::uint64_t bytes, int flags);
+  [[nodiscard]] bool map_again(const Descriptor& file, std::uint64_t from, std::uint64_t to,
+                               int protection, int flags);
   Mapping(std::byte* base, std::uint64_t bytes) : base_(base), bytes_(bytes) {}
   std::byte* base_ = nullptr;
   std::uint64_t bytes_ = 0;

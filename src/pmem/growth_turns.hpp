@@ -29,7 +29,6 @@ class GrowthTurns {
     none = 0,
     working = 1,      // all that is done may be done twice, or beside others' work: taken over
     giving_back = 2,  // who waits for two seconds gives up: its holder's step was refused
-    alone = 3,        // waited for as long as it takes
   };
   class Turn {
     friend class GrowthTurns;

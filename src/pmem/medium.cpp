@@ -3,10 +3,7 @@
 #include <algorithm>
 
 #include <cpuid.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "base/seam.hpp"
 #include "base/stopwatch.hpp"
 
 namespace everleaf::pmem {
@@ -82,21 +79,19 @@ void Medium::flush_lines(const void* address, std::size_t bytes, Site site) noex
   const auto first = reinterpret_cast<std::uintptr_t>(target) / kLine * kLine;
   const auto end = reinterpret_cast<std::uintptr_t>(target) + std::max<std::size_t>(bytes, 1);
   const std::uint64_t lines = (end - first + kLine - 1) / kLine;
-  Local& mine = local();
-  add(mine.flushes, lines);
-  start(mine, reinterpret_cast<std::byte*>(first), lines, site);
+  add(local().flushes, lines);
+  start(reinterpret_cast<std::byte*>(first), lines, site);
 }
 
 void Medium::flush_apart(std::span<const std::byte* const> lines, const Site* sites) noexcept {
   const base::Stopwatch watch(base::Part::flush);
-  Local& mine = local();
-  add(mine.flushes, lines.size());
+  add(local().flushes, lines.size());
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    start(mine, const_cast<std::byte*>(lines[i]), 1, sites[i]);
+    start(const_cast<std::byte*>(lines[i]), 1, sites[i]);
   }
 }
 
-[[gnu::always_inline]] inline void Medium::start(Local& mine, std::byte* line, std::uint64_t lines,
+[[gnu::always_inline]] inline void Medium::start(std::byte* line, std::uint64_t lines,
                                                  const Site& site) noexcept {
   switch (mode_) {
     case Mode::nothing:
@@ -112,9 +107,8 @@ void Medium::flush_apart(std::span<const std::byte* const> lines, const Site* si
       for (std::uint64_t i = 0; i < lines; ++i) clflush(line + i * kLine);
       break;
     case Mode::disk:
-      mine.noted_begin = std::min(mine.noted_begin, offset_of(line));
-      mine.noted_end = std::max(mine.noted_end, offset_of(line) + lines * kLine);
-      if (write_back_) write_back_->note(offset_of(line), offset_of(line) + lines * kLine);
+      if (!write_back_) break;
+      write_back_->note(slot(), offset_of(line), offset_of(line) + lines * kLine);
       break;
     case Mode::observed:
       observer_->flushed(offset_of(line), lines * kLine, site);
@@ -124,11 +118,10 @@ void Medium::flush_apart(std::span<const std::byte* const> lines, const Site* si
 
 bool Medium::fence_slow(Site site) noexcept {
   const base::Stopwatch watch(base::Part::fence);
-  Local& mine = local();
-  add(mine.fences, 1);
+  add(local().fences, 1);
   switch (mode_) {
     case Mode::disk:
-      return sync_noted(mine);
+      return !write_back_ || write_back_->fence(slot(), failed_);
     case Mode::observed:
       observer_->fencing(site);
       return true;
@@ -136,37 +129,6 @@ bool Medium::fence_slow(Site site) noexcept {
       sfence();  // M1: the lines flushed before have reached the domain
       return true;
   }
-}
-
-bool Medium::sync_noted(Local& mine) noexcept {
-  if (mine.noted_begin >= mine.noted_end) return true;
-  static const auto page = static_cast<Offset>(::sysconf(_SC_PAGESIZE));
-  const Offset begin = mine.noted_begin / page * page;
-  // One ranged call: the kernel writes the dirty pages of the range and nothing else, so a wide
-  // range costs no more than its dirty pages.
-  const bool ok = synced([&] {
-    if (!write_back_) return ::msync(base_ + begin, mine.noted_end - begin, MS_SYNC) == 0;
-    // What lies behind the private copies is dirty for the file system, which syncs all of the
-    // file.
-    return write_back_->write(begin, mine.noted_end) && write_back_->sync();
-  });
-  mine.noted_begin = ~Offset{0};
-  mine.noted_end = 0;
-  return ok;
-}
-
-// Waits for the calls of synced() that are running now, one turn of each.
-void Medium::await_syncs() const noexcept {
-  const auto wait_for = [](const Local& other) {
-    const std::uint64_t turn = other.syncs.load(std::memory_order_seq_cst);  // pairs with synced()
-    if (turn % 2 == 0) return;
-    for (unsigned round = 0; other.syncs.load(std::memory_order_acquire) == turn; ++round) {
-      base::wait_a_little(round);
-    }
-  };
-  const unsigned limit = base::slot_limit();
-  for (unsigned slot = 0; slot < limit; ++slot) wait_for(locals_[slot]);
-  wait_for(locals_[kMaxThreads]);
 }
 
 Counters Medium::counters() const noexcept {

@@ -8,11 +8,9 @@
 //       store that relied on them.
 //   M2. Only aligned 8-byte words are failure-atomic. No order of two stores between fences is
 //       promised, but that of the stores to one line where orders_lines() says so: a line is
-//       written back whole, and x86 makes stores visible in their order. The kernel tells a failed
-//       write-back of a file to one caller, who need not be the one whose pages failed. So a system
-//       call that waits for write-back runs in synced(), and its success counts when all that ran
-//       beside it have ended and none of them failed. Elsewhere than on a `disk` flushes write
-//       back, and the kernel is asked for the size of the file alone.
+//       written back whole, and x86 makes stores visible in their order. Elsewhere than on a `disk`
+//       (write_back.hpp) flushes write back, and the kernel is asked for the size of the file
+//       alone.
 //   M3. size() only grows once the pool is open; bytes below it are backed by storage, so touching
 //       them cannot fault (for want of storage: a store to a private copy may want memory).
 #pragma once
@@ -56,7 +54,7 @@ class Observer {
 
 class Medium {
  public:
-  // `write_back`: of what is no shared mapping; `disk` alone.
+  // `write_back`: of a file on a `disk`; without one nothing is written back there.
   Medium(std::byte* base, std::uint64_t size, Domain domain, Observer* observer,
          std::unique_ptr<WriteBack> write_back = nullptr);
   Medium(const Medium&) = delete;
@@ -134,22 +132,10 @@ class Medium {
     return fence(site);
   }
 
-  // Null: the mapping is shared, or the domain another one.
+  // Null: no file on a `disk`.
   [[nodiscard]] WriteBack* write_back() const noexcept { return write_back_.get(); }
-
-  // Runs `call`, which waits for write-back of the pool's file and says whether it succeeded;
-  // false: it or one that ran beside it did not (M1).
-  template <class Call>
-  [[nodiscard]] bool synced(Call call) noexcept {
-    std::atomic<std::uint64_t>& mine = local().syncs;
-    // seq_cst: who was told of our failure in the kernel, or not told of his, finds us running.
-    mine.fetch_add(1, std::memory_order_seq_cst);
-    const bool ok = !failed() && call();
-    if (!ok) fail();  // sticky: after a failed write-back the kernel may call the pages clean
-    mine.fetch_add(1, std::memory_order_release);  // who waits for us sees the failure
-    if (ok) await_syncs();
-    return ok && !failed();
-  }
+  // The file's size is durable, of a file on a `disk`; false: a write-back failed (M1).
+  [[nodiscard]] bool sync() noexcept { return write_back_->sync(slot(), failed_); }
 
   // A write-back failed: what was acknowledged before is safe, nothing more can be promised.
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
@@ -167,9 +153,6 @@ class Medium {
     std::atomic<std::uint64_t> heap_bytes_written{0};
     std::atomic<std::uint64_t> flushes{0};
     std::atomic<std::uint64_t> fences{0};
-    Offset noted_begin = ~Offset{0};  // disk: the range of this thread's next fence
-    Offset noted_end = 0;
-    std::atomic<std::uint64_t> syncs{0};  // odd: in synced()
   };
   static_assert(sizeof(Local) == kLine);
 
@@ -177,16 +160,15 @@ class Medium {
   static void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept {
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   }
-  Local& local() noexcept {
+  static unsigned slot() noexcept {
     const unsigned slot = base::thread_slot();
-    return locals_[slot == base::kNoSlot ? kMaxThreads : slot];
+    return slot == base::kNoSlot ? kMaxThreads : slot;
   }
+  Local& local() noexcept { return locals_[slot()]; }
   void flush_lines(const void* address, std::size_t bytes, Site site) noexcept;
   void flush_apart(std::span<const std::byte* const> lines, const Site* sites) noexcept;
-  void start(Local& mine, std::byte* line, std::uint64_t lines, const Site& site) noexcept;
+  void start(std::byte* line, std::uint64_t lines, const Site& site) noexcept;
   bool fence_slow(Site site) noexcept;
-  bool sync_noted(Local& local) noexcept;
-  void await_syncs() const noexcept;
   static Mode mode_for(Domain domain, const Observer* observer) noexcept;
 
   std::byte* const base_;

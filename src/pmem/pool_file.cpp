@@ -20,6 +20,7 @@ namespace {
 
 // Behind the file's bytes, for what a recovery needs in a private mapping: address space.
 constexpr std::uint64_t kRecoveryRoom = std::uint64_t{64} << 20;
+constexpr std::uint64_t kGrowLeast = 4096;  // pages
 constexpr std::uint64_t kGrowUnit = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGrowMost = std::uint64_t{256} << 20;
 // Where the system clears pages as the file grows: 0.4 to 7 ms for 2 MiB, measured.
@@ -317,14 +318,21 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   if (domain_.domain == Domain::disk && file_.valid() && !read_only_ && observer == nullptr) {
     write_back = make_write_back(options);
   }
+  const bool copies = write_back && write_back->most() != 0;
   huge_pages_ =
-      options.huge_pages && !read_only_ && file_.valid() && !write_back && on_tmpfs(file_.get());
+      options.huge_pages && !read_only_ && file_.valid() && !copies && on_tmpfs(file_.get());
   // An observer wants to see the same at each run.
   cleared_ = file_.valid() && !read_only_ && observer == nullptr &&
              (on_tmpfs(file_.get()) || on_hugetlbfs(file_.get()));
-  cap_ = std::min({std::max(cap_, file_bytes), reserve, kMaxPoolBytes}) / kLine * kLine;
+  const std::uint64_t unit = copies ? WriteBack::kPage : kLine;
+  cap_ = std::min({std::max(cap_, file_bytes), reserve, kMaxPoolBytes}) / unit * unit;
+  if (copies && !mapping_.copy(file_, 0, write_back->most(), true)) {
+    return std::unexpected(system_error("cannot map the pool", errno));
+  }
   make_medium(mapping_.base(), file_bytes, observer, std::move(write_back));
-  extend_copies(0, file_bytes);
+  if (!extend_copies(file_bytes)) {
+    return std::unexpected(system_error("cannot map the pool", errno));
+  }
   return {};
 }
 
@@ -342,19 +350,32 @@ std::unique_ptr<WriteBack> PoolFile::make_write_back(const PoolOptions& options)
   most = std::min(most, mapping_.bytes());
   const std::uint64_t budget = options.private_bytes ? WriteBack::kNoBudget : memory_limit() / 4;
   most = std::min(most, options.private_bytes.value_or(budget));
-  if (most < WriteBack::kPage) return nullptr;
-  return std::make_unique<WriteBack>(file_.get(), mapping_.base(), most, budget);
+  return std::make_unique<WriteBack>(file_, mapping_.base(), most, budget);
 }
 
-// What of [from, to), where nobody has been, is none yet, if everything before it is copies. Once
-// refused, all that follows is shared.
-void PoolFile::extend_copies(std::uint64_t from, std::uint64_t to) {
+// What of the first `to` bytes is none yet becomes copies, as far as it may; once refused, all that
+// follows is shared. Who makes the pool longer does all of it, also what another thread has begun
+// (G1). False: nothing of it may be used.
+bool PoolFile::extend_copies(std::uint64_t to) noexcept {
   WriteBack* const write_back = medium_->write_back();
-  if (write_back == nullptr || write_back->bytes() < from) return;
-  from = write_back->bytes();  // a growth that was killed is cut off, and its copies stay
-  to = std::min(to, write_back->most()) / WriteBack::kPage * WriteBack::kPage;
-  if (to <= from || !write_back->take(to - from) || !mapping_.copy(file_, from, to)) return;
-  write_back->extend(to);
+  if (write_back == nullptr) return true;
+  to = std::min(to, write_back->most());
+  const std::uint64_t whole = to / WriteBack::kPage * WriteBack::kPage;
+  WriteBack::Copies now = write_back->copies();  // a growth that was killed is cut off, they stay
+  while (!now.closed && now.bytes < to) {
+    // Of a page that the file has in part none is made: to write it would make the file longer.
+    const std::uint64_t more = whole - now.bytes;
+    const bool taken = more != 0 && write_back->take(more);
+    const bool is_open = taken && mapping_.open(now.bytes, whole);
+    const bool done = is_open ? write_back->extend(now, whole) : write_back->close(now);
+    if (taken && !(is_open && done)) write_back->give_back(more);
+    now = write_back->copies();
+  }
+  if (!now.closed || rest_is_shared_.load(std::memory_order_acquire)) return true;
+  // Over what others store to it would lose nothing: it is the file's already.
+  if (!mapping_.share(file_, now.bytes, write_back->most())) return false;
+  rest_is_shared_.store(true, std::memory_order_release);
+  return true;
 }
 
 Result<void> PoolFile::begin_recovery() {
@@ -391,7 +412,7 @@ bool PoolFile::grow_if_needed(std::uint64_t bytes) {
   // G1: it is one store, and nobody waits
   if (!file_.valid()) return grow_now(bytes, nullptr) == Grown::done;
   if (bytes > cap_) return false;
-  bytes = (bytes + kLine - 1) / kLine * kLine;
+  bytes = std::min((bytes + kGrowLeast - 1) / kGrowLeast * kGrowLeast, cap_);
   waiting_.fetch_add(1, std::memory_order_relaxed);
   Grown grown = Grown::turn_lost;
   while (grown == Grown::turn_lost) grown = grow_in_turn(bytes);
@@ -480,15 +501,9 @@ PoolFile::Grown PoolFile::back(std::uint64_t target, Turn* turn) noexcept {
 PoolFile::Grown PoolFile::back_file(std::uint64_t target, Turn& turn) noexcept {
   using Phase = GrowthTurns::Phase;
   const std::uint64_t now = medium_->size();
-  const bool disk = domain_.domain == Domain::disk;
-  if (disk && !turns_.enter(turn, Phase::alone)) return Grown::turn_lost;
   take_huge_pages(now, target, turn);
   int error = reserve_blocks(file_, now, target);
-  if (error == EOPNOTSUPP) {
-    // A block that others use already would be written with what was read of it before.
-    if (!turns_.enter(turn, Phase::alone)) return Grown::turn_lost;
-    error = try_allocate(file_, now, target);
-  }
+  if (error == EOPNOTSUPP) error = append_zeros(file_, target);
   if (error != 0) {
     // What a refused growth has taken goes back: others need it, and a hole that it left could
     // not be filled at the next open.
@@ -497,16 +512,17 @@ PoolFile::Grown PoolFile::back_file(std::uint64_t target, Turn& turn) noexcept {
     turns_.leave_giving_back(turn);
     return Grown::refused;
   }
-  // The new size must survive before anything in the new part is acknowledged.
-  const auto sync = [this] { return ::fdatasync(file_.get()) == 0; };
-  if (disk) {
-    if (!medium_->synced(sync)) return Grown::refused;
-    extend_copies(now, target);
-  } else if (domain_.domain != Domain::process && !sync()) {
-    medium_->fail();  // not synced(): it waits for who is stopped there
+  if (!sync_size()) {
+    medium_->fail();
     return Grown::refused;
   }
-  return Grown::done;
+  return extend_copies(target) ? Grown::done : Grown::refused;
+}
+
+// The new size must survive before anything in the new part is acknowledged.
+bool PoolFile::sync_size() noexcept {
+  if (domain_.domain == Domain::process) return true;
+  return medium_->write_back() != nullptr ? medium_->sync() : ::fdatasync(file_.get()) == 0;
 }
 
 // --- Growth ahead --------------------------------------------------------------------------------

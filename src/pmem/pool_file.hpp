@@ -12,10 +12,10 @@
 //   G1. Who makes the file longer has the turn (growth_turns.hpp), and keeps it until the new size
 //       is published; the medium's follows. All that comes before that leaves what others may
 //       already use as it is: storage that is there is allocated again, huge pages keep what they
-//       hold. So a turn can be taken over from who was stopped in it. Not so: giving back what a
-//       refused step took; on a `disk` syncs, of which each waits for all, and mapping copies over
-//       what is new: who is stopped there is waited for. Without a file any thread moves the
-//       medium's size.
+//       hold, zeros are written behind the end alone, what is to be a private copy becomes usable
+//       and nothing more, and what is shared is mapped as what it is. So a turn can be taken over
+//       from who was stopped in it. Not so giving back what a refused step took: who is stopped
+//       there is waited for, and given up. Without a file any thread moves the medium's size.
 //   G2. The room is never part of the heap: it is zeros behind the frontier, like any space that a
 //       killed growth leaves. What is killed within a step, too, is dropped or filled at open.
 //   G3. Growth ahead that is refused gives back what it took and is no error: it rests until a
@@ -138,7 +138,8 @@ class PoolFile {
   void start_ahead();
   void run_ahead();
   bool step_ahead();
-  void extend_copies(std::uint64_t from, std::uint64_t to);
+  [[nodiscard]] bool sync_size() noexcept;
+  [[nodiscard]] bool extend_copies(std::uint64_t to) noexcept;
   void drop_unborn(std::uint64_t file_bytes);
   void take_huge_pages(std::uint64_t from, std::uint64_t to, const Turn& turn);
   [[nodiscard]] Result<void> format();
@@ -157,8 +158,9 @@ class PoolFile {
   std::atomic<bool> huge_pages_{false};  // worth an attempt
   bool was_clean_ = false;
   bool header_copy_damaged_ = false;
-  Offset other_header_ = 0;  // the copy that was not taken
-  bool cleared_ = false;     // by the system, as the file grows; worth the thread
+  Offset other_header_ = 0;                  // the copy that was not taken
+  bool cleared_ = false;                     // by the system, as the file grows; worth the thread
+  std::atomic<bool> rest_is_shared_{false};  // behind the copies, which are closed
   GrowthTurns turns_;
   std::atomic<bool> refused_{false};      // G3; a hint
   std::atomic<unsigned> waiting_{0};      // in grow() or make_room()

@@ -1,37 +1,44 @@
 #include "pmem/write_back.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
+#include <new>
 
+#include <everleaf/pool.hpp>
+
+#include <sys/uio.h>
 #include <unistd.h>
+
+#include "base/seam.hpp"
 
 namespace everleaf::pmem {
 namespace {
 
+constexpr std::uint64_t kLineBytes = 64;
+
 std::atomic<std::uint64_t> taken_by_all{0};
 
-// Other threads store to other lines of the page meanwhile, records also by plain stores: what is
-// copied of those is not flushed yet, and will be copied again. To the language that would be a
-// race with any load of its own; so it is an instruction, as write-back in other domains is.
-std::uint64_t word_at(const std::uint64_t* from) noexcept {
-  std::uint64_t word = 0;
-  asm volatile("movq (%1), %0" : "=r"(word) : "r"(from) : "memory");  // W3
-  return word;
+// The page is dirty afterwards. Other threads store to the word's line, perhaps: an instruction, as
+// write-back in other domains is, and no access of the language.
+void store_again(std::byte* word) noexcept {
+  asm volatile("lock orq $0, (%0)" : : "r"(word) : "memory", "cc");
 }
 
 }  // namespace
 
-WriteBack::WriteBack(int file, const std::byte* base, std::uint64_t most, std::uint64_t budget)
+WriteBack::WriteBack(const Descriptor& file, std::byte* base, std::uint64_t most,
+                     std::uint64_t budget)
     : file_(file),
       base_(base),
-      most_(most),
+      most_(most / kPage * kPage),
       budget_(budget),
-      marks_(new std::atomic<std::uint64_t>[most / kPage / kBits + 1]()) {}
+      locals_(new Local[kMaxThreads + 1]) {}
 
 WriteBack::~WriteBack() {
-  taken_by_all.fetch_sub(taken_, std::memory_order_relaxed);
+  taken_by_all.fetch_sub(taken_.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
+
+// --- What is a copy ------------------------------------------------------------------------------
 
 bool WriteBack::take(std::uint64_t bytes) noexcept {
   if (budget_ == kNoBudget) return true;
@@ -39,75 +46,142 @@ bool WriteBack::take(std::uint64_t bytes) noexcept {
     taken_by_all.fetch_sub(bytes, std::memory_order_relaxed);
     return false;
   }
-  taken_ += bytes;
+  taken_.fetch_add(bytes, std::memory_order_relaxed);
   return true;
 }
 
-void WriteBack::extend(std::uint64_t bytes) noexcept {
-  pages_.store(bytes / kPage, std::memory_order_release);
+void WriteBack::give_back(std::uint64_t bytes) noexcept {
+  if (budget_ == kNoBudget) return;
+  taken_.fetch_sub(bytes, std::memory_order_relaxed);
+  taken_by_all.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
-// Behind the last page of the copies that [.., end) reaches.
-std::uint64_t WriteBack::end_page(std::uint64_t end) const noexcept {
-  return std::min((end + kPage - 1) / kPage, pages());
+bool WriteBack::change(Copies from, Copies to) noexcept {
+  std::uint64_t expected = word_of(from);
+  return copies_.compare_exchange_strong(expected, word_of(to), std::memory_order_acq_rel,
+                                         std::memory_order_relaxed);
 }
 
-void WriteBack::note(std::uint64_t begin, std::uint64_t end) noexcept {
-  const std::uint64_t last = end_page(end);
+bool WriteBack::extend(Copies seen, std::uint64_t bytes) noexcept {
+  return change(seen, {bytes, false});
+}
+
+bool WriteBack::close(Copies seen) noexcept {
+  return change(seen, {seen.bytes, true});
+}
+
+// --- Flushes -------------------------------------------------------------------------------------
+
+// W4: before anything is written that a sync by that file is asked for.
+bool WriteBack::has_file(unsigned slot) noexcept {
+  Local& mine = locals_[slot];
+  if (!mine.file.valid() && slot < kMaxThreads) mine.file = file_.another();
+  return mine.file.valid();
+}
+
+void WriteBack::note(unsigned slot, std::uint64_t begin, std::uint64_t end) noexcept {
+  Local& mine = locals_[slot];
+  if (!mine.noted) {
+    mine.noted = true;
+    (void)has_file(slot);
+  }
+  const std::uint64_t copied = copies().bytes;
+  const std::uint64_t last = (std::min(end, copied) + kPage - 1) / kPage;
   for (std::uint64_t page = begin / kPage; page < last; ++page) {
-    // Also where it is marked: a locked instruction, which the stores before it are visible by.
-    marks_[page / kBits].fetch_or(std::uint64_t{1} << page % kBits, std::memory_order_seq_cst);
+    note_page(mine, static_cast<std::uint32_t>(page));
+  }
+  for (std::uint64_t at = std::max(begin, copied); at < end; at += kLineBytes) {
+    store_again(base_ + at);  // W4
   }
 }
 
-bool WriteBack::write(std::uint64_t begin, std::uint64_t end) noexcept {
-  const base::MutexGuard guard(mutex_);
-  failed_ = failed_ || !write_marked(begin / kPage, end_page(end));
-  return !failed_;
-}
-
-// Pages [from, last).
-bool WriteBack::write_marked(std::uint64_t from, std::uint64_t last) noexcept {
-  std::uint64_t run = from;  // [run, run_end) is to be written
-  std::uint64_t run_end = from;
-  for (std::uint64_t page = from; page < last; page = (page / kBits + 1) * kBits) {
-    std::uint64_t mask = ~std::uint64_t{0} << page % kBits;
-    const std::uint64_t base = page / kBits * kBits;
-    if (last - base < kBits) mask &= (std::uint64_t{1} << (last - base)) - 1;
-    std::atomic<std::uint64_t>& word = marks_[page / kBits];
-    if ((word.load(std::memory_order_relaxed) & mask) == 0) continue;
-    std::uint64_t taken = word.fetch_and(~mask, std::memory_order_seq_cst) & mask;
-    for (; taken != 0; taken &= taken - 1) {
-      const std::uint64_t one = base + static_cast<std::uint64_t>(std::countr_zero(taken));
-      if (one != run_end || run_end - run == kMostAtOnce) {
-        if (!write_pages(run, run_end)) return false;
-        run = one;
-      }
-      run_end = one + 1;
+void WriteBack::note_page(Local& mine, std::uint32_t page) noexcept {
+  if (mine.count != 0 && mine.pages[mine.count - 1] == page) return;
+  if (!mine.pages) {
+    mine.pages.reset(new (std::nothrow) std::uint32_t[kMostNoted]);
+    if (!mine.pages) {
+      mine.refused = !write_pages(page, page + std::uint64_t{1}) || mine.refused;
+      return;
     }
   }
-  return write_pages(run, run_end);
+  if (mine.count == kMostNoted) {
+    sort(mine);
+    if (mine.count > kMostNoted / 2) {
+      mine.refused = !write_noted(mine) || mine.refused;
+      mine.count = 0;
+    }
+  }
+  mine.pages[mine.count++] = page;
 }
 
-bool WriteBack::write_pages(std::uint64_t first, std::uint64_t end) noexcept {
-  if (first == end) return true;
-  const std::uint64_t count = (end - first) * kWords;
-  const auto* const from = reinterpret_cast<const std::uint64_t*>(base_ + first * kPage);
-  for (std::uint64_t i = 0; i < count; ++i) copy_[i] = word_at(from + i);
-  const auto* const bytes = reinterpret_cast<const std::byte*>(copy_.data());
-  const std::uint64_t total = count * 8;
-  for (std::uint64_t done = 0; done < total;) {
-    const ssize_t n =
-        ::pwrite(file_, bytes + done, total - done, static_cast<off_t>(first * kPage + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    done += static_cast<std::uint64_t>(n);
+void WriteBack::sort(Local& mine) noexcept {
+  std::uint32_t* const first = mine.pages.get();
+  std::sort(first, first + mine.count);
+  mine.count = static_cast<std::size_t>(std::unique(first, first + mine.count) - first);
+}
+
+// --- Fences --------------------------------------------------------------------------------------
+
+bool WriteBack::fence(unsigned slot, std::atomic<bool>& failed) noexcept {
+  Local& mine = locals_[slot];
+  if (!mine.noted) return true;
+  bool good = !failed.load(std::memory_order_acquire);
+  if (good) {
+    sort(mine);
+    good = write_noted(mine) && !mine.refused && sync(slot, failed);
+  }
+  // Sticky: after a failed write-back the kernel may call the pages clean.
+  if (!good) failed.store(true, std::memory_order_release);
+  mine.noted = false;
+  mine.refused = false;
+  mine.count = 0;
+  return good;
+}
+
+// Pages that follow each other in one call.
+bool WriteBack::write_noted(Local& mine) noexcept {
+  for (std::size_t i = 0; i < mine.count;) {
+    const std::uint64_t first = mine.pages[i];
+    std::uint64_t end = first;
+    while (i < mine.count && mine.pages[i] == end) {
+      ++end;
+      ++i;
+    }
+    if (!write_pages(first, end)) return false;
   }
   return true;
 }
 
-bool WriteBack::sync() noexcept {
-  return ::fdatasync(file_) == 0;
+// Other threads store to other lines of the pages meanwhile, records also by plain stores: what the
+// kernel copies of those is not flushed yet, and will be written again. (pwritev2, which
+// ThreadSanitizer leaves alone: it takes what pwrite reads for a read of the program's.)
+bool WriteBack::write_pages(std::uint64_t first, std::uint64_t end) noexcept {
+  for (std::uint64_t at = first * kPage; at < end * kPage;) {
+    const iovec piece{base_ + at, end * kPage - at};
+    const ssize_t n = ::pwritev2(file_.get(), &piece, 1, static_cast<off_t>(at), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += static_cast<std::uint64_t>(n);
+  }
+  return true;
+}
+
+bool WriteBack::sync(unsigned slot, std::atomic<bool>& failed) noexcept {
+  if (!has_file(slot)) return sync_in_turn(failed);
+  const bool good = ::fdatasync(locals_[slot].file.get()) == 0;
+  if (!good) failed.store(true, std::memory_order_release);
+  return good;
+}
+
+// W4: what failed before this turn was told to a turn before it.
+bool WriteBack::sync_in_turn(std::atomic<bool>& failed) noexcept {
+  for (unsigned round = 0; syncing_.exchange(true, std::memory_order_acquire); ++round) {
+    base::wait_a_little(round);
+  }
+  const bool good = !failed.load(std::memory_order_relaxed) && ::fdatasync(file_.get()) == 0;
+  if (!good) failed.store(true, std::memory_order_relaxed);
+  syncing_.store(false, std::memory_order_release);
+  return good;
 }
 
 }  // namespace everleaf::pmem

@@ -1,25 +1,36 @@
-// Write-back without the kernel's: the first bytes of a pool are a private copy of the file's
-// pages, and pages of which something was flushed are written to the file. A shared mapping costs a
-// page fault at the first store to each page after every msync, and msync an interrupt of the
-// storing core for each page.
+// Write-back of a pool's file on a `disk`. The first bytes of the pool are a private copy of the
+// file's pages, and pages of which something was flushed are written to the file; the rest is a
+// shared mapping. All of it as a shared mapping would cost a page fault at the first store to each
+// page after every sync, and each sync an interrupt of the storing core for each page.
 //
-// Thread safety: note(), write() and sync() from any thread; take() and extend() by one at a time.
+// Nobody waits for another thread here, wherever that was stopped, but for W4's last sentence.
+//
+// Thread safety: note(), fence() and sync() by the thread that has the slot; the rest by any.
 // Invariants
-//   W1. A page that was noted and not written is marked. Who takes the mark away copies the page
-//       afterwards, so it copies the stores of all who noted it before.
-//   W2. Marks are taken, and pages copied and written, by one thread at a time: so no older copy
-//       comes after a newer one, and who finds his mark gone finds the page written, or failed_.
-//   W3. Words are copied whole. That the kernel does so, too, when it copies aligned words into a
-//       page that another sync may be sending to the disk, is assumed (M2 of medium.hpp).
+//   W1. Who noted a page writes it itself before it syncs: nobody relies on another's write.
+//   W2. A page is written from where it lies, and copied by the call that writes it, one call after
+//       the other (the kernel has the page locked meanwhile). So of two writes of a page the later
+//       one has the newer words. Who is stopped before its write and goes on writes what is there
+//       then: at most stores that nobody has flushed, which may reach the file at any time.
+//   W3. The kernel copies aligned words whole, from a page that is stored to meanwhile, and to one
+//       that another sync may be sending to the disk. Assumed (M2 of medium.hpp); the first half
+//       is tested (WriteBack.WordsArriveWhole).
+//   W4. The kernel tells of a failed write-back once for each open file (Linux 4.13), and a file
+//       that is opened afterwards is not told of what others were. So each slot syncs by an open
+//       file of its own, and what a fence covers is made dirty after that file was opened, and
+//       after its last sync: copies are written then, and of the shared mapping each flushed line
+//       is stored to once more. Slots that get no file of their own (no descriptor is left, or no
+//       /proc) share the pool's, one at a time, and who was told says so to the next.
+//   W5. copies() is changed by one word: longer, or closed for good. Both are done before a size of
+//       the pool is published that needs them, and may be done twice.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
-#include "base/seam.hpp"
+#include "pmem/file.hpp"
 
 namespace everleaf::pmem {
 
@@ -27,52 +38,69 @@ class WriteBack {
  public:
   static constexpr std::uint64_t kPage = 4096;
   static constexpr std::uint64_t kNoBudget = ~std::uint64_t{0};
+  struct Copies {
+    std::uint64_t bytes;  // from the start; what lies behind them
+    bool closed;          // is a shared mapping, or nobody's yet
+  };
 
-  // `base`: where the file is mapped; at most so many of its first bytes will be copies. `budget`:
-  // of all such objects of the process. May throw bad_alloc.
-  WriteBack(int file, const std::byte* base, std::uint64_t most, std::uint64_t budget);
+  // `base`: where the file, which outlives this, is mapped; at most so many of its first bytes will
+  // be copies, whole pages. `budget`: of all such objects of the process. May throw bad_alloc.
+  WriteBack(const Descriptor& file, std::byte* base, std::uint64_t most, std::uint64_t budget);
   WriteBack(const WriteBack&) = delete;
   WriteBack& operator=(const WriteBack&) = delete;
   ~WriteBack();
 
-  // The first bytes() are copies; what lies behind them is mapped in another way.
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return pages() * kPage; }
+  [[nodiscard]] Copies copies() const noexcept { return copies_of(copies_.load(kAcquire)); }
   [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
-  // Memory for more of them, which goes back with this object. False: the budget is spent.
+  // Memory for more of them. False: the budget is spent.
   [[nodiscard]] bool take(std::uint64_t bytes) noexcept;
-  // The first `bytes` are copies from now on.
-  void extend(std::uint64_t bytes) noexcept;
+  void give_back(std::uint64_t bytes) noexcept;
+  // The first `bytes` are copies from now on. False: `seen` is no longer so.
+  [[nodiscard]] bool extend(Copies seen, std::uint64_t bytes) noexcept;
+  // There will be no more of them.
+  [[nodiscard]] bool close(Copies seen) noexcept;
 
-  // [begin, end) is to be written; the caller's stores there are done.
-  void note(std::uint64_t begin, std::uint64_t end) noexcept;
-  // Writes the pages of [begin, end) that are marked. False: the file system refused, now or
-  // before.
-  [[nodiscard]] bool write(std::uint64_t begin, std::uint64_t end) noexcept;
-  // All that was written is durable. False: it may not be.
-  [[nodiscard]] bool sync() noexcept;
+  // [begin, end) is to be durable at the slot's next fence; the caller's stores there are done.
+  void note(unsigned slot, std::uint64_t begin, std::uint64_t end) noexcept;
+  // What was noted is durable. False: it may not be, and `failed` is set; also if it was before.
+  [[nodiscard]] bool fence(unsigned slot, std::atomic<bool>& failed) noexcept;
+  // The same for what the file system knows of: the file's size.
+  [[nodiscard]] bool sync(unsigned slot, std::atomic<bool>& failed) noexcept;
 
  private:
-  static constexpr std::uint64_t kMostAtOnce = 16;  // pages of a system call
-  static constexpr std::uint64_t kBits = 64;
-  static constexpr std::uint64_t kWords = kPage / 8;
+  static constexpr auto kAcquire = std::memory_order_acquire;
+  static constexpr std::size_t kMostNoted = 8192;  // pages: 32 KiB of each thread that fences
 
-  [[nodiscard]] std::uint64_t pages() const noexcept {
-    return pages_.load(std::memory_order_acquire);
+  struct alignas(64) Local {
+    Descriptor file;                         // W4
+    std::unique_ptr<std::uint32_t[]> pages;  // noted copies, kMostNoted at most
+    std::size_t count = 0;                   // of them
+    bool noted = false;                      // something
+    bool refused = false;                    // a write, since the last fence
+  };
+
+  static constexpr Copies copies_of(std::uint64_t word) noexcept {
+    return {word / 2 * kPage, word % 2 != 0};
   }
-  [[nodiscard]] std::uint64_t end_page(std::uint64_t end) const noexcept;
-  [[nodiscard]] bool write_marked(std::uint64_t from, std::uint64_t last) noexcept;
+  static constexpr std::uint64_t word_of(Copies copies) noexcept {
+    return copies.bytes / kPage * 2 + (copies.closed ? 1 : 0);
+  }
+  [[nodiscard]] bool change(Copies from, Copies to) noexcept;
+  bool has_file(unsigned slot) noexcept;
+  void note_page(Local& mine, std::uint32_t page) noexcept;
+  static void sort(Local& mine) noexcept;
+  [[nodiscard]] bool write_noted(Local& mine) noexcept;
   [[nodiscard]] bool write_pages(std::uint64_t first, std::uint64_t end) noexcept;
+  [[nodiscard]] bool sync_in_turn(std::atomic<bool>& failed) noexcept;
 
-  const int file_;
-  const std::byte* const base_;
+  const Descriptor& file_;
+  std::byte* const base_;
   const std::uint64_t most_;
   const std::uint64_t budget_;
-  std::uint64_t taken_ = 0;
-  std::atomic<std::uint64_t> pages_{0};
-  std::unique_ptr<std::atomic<std::uint64_t>[]> marks_;  // a bit for each page
-  base::Mutex mutex_;                                    // W2; guards the next two
-  bool failed_ = false;
-  std::array<std::uint64_t, kMostAtOnce * kWords> copy_;  // not on the stack of whoever fences
+  std::atomic<std::uint64_t> taken_{0};
+  std::atomic<std::uint64_t> copies_{0};  // W5: pages, and in bit 0 whether it is closed
+  std::atomic<bool> syncing_{false};      // by file_
+  const std::unique_ptr<Local[]> locals_;
 };
 
 }  // namespace everleaf::pmem

@@ -17,7 +17,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -83,12 +82,6 @@ int linkat(int from, const char* source, int to, const char* target, int flags) 
   const auto system = real<int (*)(int, const char*, int, const char*, int)>("linkat");
   const int result = system(from, source, to, target, flags);
   call();
-  return result;
-}
-int msync(void* at, std::size_t bytes, int flags) {
-  call();
-  const int result = real<int (*)(void*, std::size_t, int)>("msync")(at, bytes, flags);
-  synced();
   return result;
 }
 int fsync(int file) {

@@ -1,8 +1,8 @@
-// The story: fences of the `disk` domain set a flag when msync failed, and the operation went on
-// storing. A split whose redo record could not be written was applied all the same; the kernel then
-// wrote back the old leaf's page alone, and half of the acknowledged keys were gone. Now a failed
-// fence stops the operation before its next store, so what the kernel writes later is one of the
-// images that a crash may leave.
+// The story: fences of the `disk` domain set a flag when their sync failed, and the operation went
+// on storing. A split whose redo record could not be written was applied all the same; the kernel
+// then wrote back the old leaf's page alone, and half of the acknowledged keys were gone. Now a
+// failed fence stops the operation before its next store, so what the kernel writes later is one of
+// the images that a crash may leave.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -12,18 +12,17 @@
 
 #include "hooks.hpp"
 #include "support.hpp"
-#include "trees/pool_state.hpp"
 
 namespace everleaf::test {
 namespace {
 
-// The msync after so many good ones fails, and all that follow; the good ones add what they write
-// of the mapping to `durable`.
-void fail_after(int good, const std::byte* mapping, std::vector<std::byte>& durable) {
-  hooks.msync = [good, mapping, &durable](std::byte* address, std::size_t bytes) mutable -> Answer {
+// The sync after so many good ones fails, and all that follow; `durable` is what the good ones
+// left.
+void fail_after(int good, const std::filesystem::path& path, std::vector<std::byte>& durable) {
+  hooks.fdatasync = [good, path, &durable](int) mutable -> Answer {
     if (good == 0) return EIO;
     --good;
-    std::copy_n(address, bytes, durable.begin() + (address - mapping));
+    durable = read_bytes(path);
     return 0;
   };
 }
@@ -57,7 +56,7 @@ TEST_P(FailedWriteBack, AnyPagesThatReachTheFileLeaveASoundPool) {
           }
           ASSERT_EQ(index.sync(), Outcome::done);
           durable = read_bytes(path);
-          fail_after(step, PoolAccess::state(pool).medium().base(), durable);
+          fail_after(step, path, durable);
           outcome =
               step % 3 == 2 ? index.remove(Keys<K>::nth(2)) : index.insert(Keys<K>::nth(3), 1);
           if (outcome == Outcome::done) outcome = index.sync();  // its fences in a buffered tree
@@ -111,7 +110,7 @@ TEST_P(FailedWriteBackOfAnOperation, ReadersMaySeeARefusedChange) {
       auto index = pool.index<K>("index", spec).value();
       ASSERT_EQ(index.insert(key, 1), Outcome::done);
       ASSERT_EQ(index.sync(), Outcome::done);
-      hooks.msync = [](std::byte*, std::size_t) -> Answer { return EIO; };
+      hooks.fdatasync = [](int) -> Answer { return EIO; };
       EXPECT_EQ(index.update(key, 2), Outcome::io_error);
       one_of_both(index);
       EXPECT_EQ(index.sync(), Outcome::io_error);
@@ -161,7 +160,7 @@ TEST_P(FailedWriteBackOfAnEpoch, SyncTellsAndTheNextOpenGoesBack) {
       auto index = pool.index<K>("index", spec).value();
       ASSERT_EQ(index.insert(key, 1), Outcome::done);
       ASSERT_EQ(index.sync(), Outcome::done);
-      hooks.msync = [](std::byte*, std::size_t) -> Answer { return EIO; };
+      hooks.fdatasync = [](int) -> Answer { return EIO; };
       EXPECT_EQ(index.update(key, 2), Outcome::done);
       EXPECT_EQ(index.sync(), Outcome::io_error);
       EXPECT_EQ(*index.find(key), 2U);
@@ -191,7 +190,7 @@ TEST(LastHandle, OneOfTwoThreadsHearsOfTheClose) {
     Store one = Store::open(path, options).value();
     Store other = one;
     ASSERT_EQ(one.table("t")->put("key", "value"), Outcome::done);
-    hooks.msync = [](std::byte*, std::size_t) -> Answer { return EIO; };
+    hooks.fdatasync = [](int) -> Answer { return EIO; };
     std::atomic<int> ready{0};
     std::atomic<int> errors{0};
     const auto close = [&](Store& mine) {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 namespace everleaf::test {
@@ -48,18 +49,14 @@ extern "C" int open(const char* path, int flags, ...) {
   const auto permissions = va_arg(arguments, unsigned);
   va_end(arguments);
   if (const auto answer = ask(hooks.open, flags)) return returned(*answer);
-  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, permissions));
+  const auto file = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, permissions));
+  if (hooks.opened) hooks.opened(file);
+  return file;
 }
 
-extern "C" int msync(void* address, size_t bytes, int flags) {
-  const auto answer = ask(hooks.msync, static_cast<std::byte*>(address), bytes);
-  if (answer) return returned(*answer);
-  return static_cast<int>(::syscall(SYS_msync, address, bytes, flags));
-}
-
-extern "C" ssize_t pwrite(int file, const void* from, size_t bytes, off_t at) {
+extern "C" ssize_t pwritev2(int file, const iovec* pieces, int count, off_t at, int flags) {
   if (const auto answer = ask(hooks.pwrite, file); answer && *answer != 0) return returned(*answer);
-  return ::syscall(SYS_pwrite64, file, from, bytes, at);
+  return ::syscall(SYS_pwritev2, file, pieces, count, at, 0, flags);
 }
 
 extern "C" int fsync(int file) {

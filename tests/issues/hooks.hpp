@@ -17,8 +17,8 @@ using Answer = std::optional<int>;
 
 struct Hooks {
   std::function<Answer(int flags)> open;
-  std::function<Answer(std::byte* address, std::size_t bytes)> msync;
-  std::function<Answer(int file)> pwrite;
+  std::function<void(int file)> opened;    // by the system
+  std::function<Answer(int file)> pwrite;  // what the library writes pages by
   std::function<Answer(int file)> fsync;
   std::function<Answer(int file)> fdatasync;
   std::function<Answer(int file, std::uint64_t from, std::uint64_t bytes)> drop_cache;

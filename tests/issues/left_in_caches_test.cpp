@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "alloc/redo_log.hpp"
 #include "hooks.hpp"
@@ -19,32 +17,11 @@
 namespace everleaf::test {
 namespace {
 
-// Where in its file a mapped address lies.
-std::size_t place_of(const std::byte* address) {
-  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    std::uintptr_t from = 0;
-    std::uintptr_t to = 0;
-    std::size_t offset = 0;
-    char dash = 0;
-    std::string rights;
-    std::istringstream(line) >> std::hex >> from >> dash >> to >> rights >> offset;
-    if (from <= wanted && wanted < to) return offset + (wanted - from);
-  }
-  ADD_FAILURE() << "no such mapping";
-  return 0;
-}
-
 // The disk below a file; the file's content stands for the page cache.
 class Disk {
  public:
   explicit Disk(std::filesystem::path path) : path_(std::move(path)), bytes_(read_bytes(path_)) {
-    hooks.msync = [this](std::byte* address, std::size_t bytes) -> Answer {
-      const std::size_t from = place_of(address);
-      return sync(from, from + bytes);
-    };
-    hooks.fsync = hooks.fdatasync = [this](int) -> Answer { return sync(0, ~std::size_t{0}); };
+    hooks.fsync = hooks.fdatasync = [this](int) -> Answer { return sync(); };
     hooks.drop_cache = [this](int, std::uint64_t from, std::uint64_t bytes) -> Answer {
       drop(from, bytes == 0 ? ~std::uint64_t{0} : from + bytes);
       return 0;
@@ -73,10 +50,10 @@ class Disk {
     return failed != failed_.end() && std::ranges::equal(failed->second, cached);
   }
 
-  int sync(std::size_t from, std::size_t to) {
+  int sync() {
     auto cached = read_bytes(path_);
     bytes_.resize(cached.size());
-    for (std::size_t at = from; at < std::min(to, cached.size()); at += kPage) {
+    for (std::size_t at = 0; at < cached.size(); at += kPage) {
       const Page now = page(cached, at);
       if (std::ranges::equal(now, page(bytes_, at)) || passes_for_clean(at, now)) continue;
       if (good_ != 0) {

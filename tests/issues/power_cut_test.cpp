@@ -1,17 +1,15 @@
-// The story: on `disk`, the kernel may write back any part of any page at any time before the msync
+// The story: on `disk`, the kernel may write back any part of any page at any time before the sync
 // that asks for it, and nothing looked at what a power cut then leaves, for trees that have no
 // fence in an operation least of all. Here the file's content stands for the page cache and `disk`
-// for what is below it: pages go there when msync, fsync or fdatasync say so, whole pages at any
-// other time, and at the cut any sectors or words of pages that are dirty. Odd seeds have a shared
-// mapping, where a store dirties its page; even ones private copies, where pwrite does, of all or
+// for what is below it: pages go there when fsync or fdatasync say so, whole pages at any other
+// time, and at the cut any sectors or words of pages that are dirty. Odd seeds have a shared
+// mapping, where a store dirties its page; even ones private copies, where a write does, of all or
 // of the first quarter of a MiB. Workloads are cut in and between their write-backs; each image
 // must recover to what the tree promises, and to nothing in between.
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <fstream>
 #include <mutex>
-#include <sstream>
 
 #include "hooks.hpp"
 #include "pmem/format.hpp"
@@ -32,15 +30,11 @@ class PageCache {
  public:
   PageCache(const std::filesystem::path& path, std::uint64_t seed)
       : file_(path), random_(seed), disk_(read_bytes(path)) {
-    hooks.msync = [this](std::byte* address, std::size_t bytes) -> Answer {
-      return write_back(address, bytes);
-    };
     hooks.pwrite = [this](int) -> Answer {
       if (at_write_back) at_write_back();
       return std::nullopt;
     };
-    hooks.fsync =
-        hooks.fdatasync = [this](int) -> Answer { return write_back(nullptr, ~std::size_t{0}); };
+    hooks.fsync = hooks.fdatasync = [this](int) -> Answer { return write_back(); };
   }
   PageCache(const PageCache&) = delete;
   PageCache& operator=(const PageCache&) = delete;
@@ -76,6 +70,13 @@ class PageCache {
     return image;
   }
 
+  // What is there whatever the kernel did beyond that.
+  std::vector<std::byte> synced() {
+    const std::lock_guard guard(mutex_);
+    catch_up();
+    return disk_;
+  }
+
   [[nodiscard]] std::uint64_t write_backs() const { return write_backs_.load(); }
 
  private:
@@ -95,34 +96,16 @@ class PageCache {
   void copy(std::vector<std::byte>& to, std::size_t at, std::size_t bytes) const {
     std::memcpy(&to[at], &live_[at], bytes);
   }
-  int write_back(const std::byte* address, std::size_t bytes) {
+  int write_back() {
     if (at_write_back) at_write_back();
     {
       const std::lock_guard guard(mutex_);
       write_backs_.fetch_add(1);
       catch_up();
-      const std::size_t from = address == nullptr ? 0 : place_of(address);
-      const std::size_t to = bytes < live_.size() - from ? from + bytes : live_.size();
-      for (std::size_t at = from / kPage * kPage; at < to; at += kPage) copy(disk_, at, kPage);
+      for (std::size_t at = 0; at < live_.size(); at += kPage) copy(disk_, at, kPage);
     }
     if (at_write_back) at_write_back();
     return 0;
-  }
-  // Where in its file a mapped address lies.
-  std::size_t place_of(const std::byte* address) {
-    const auto wanted = reinterpret_cast<std::uintptr_t>(address);
-    if (wanted < from_ || wanted >= to_) find_mapping(wanted);
-    return offset_ + (wanted - from_);
-  }
-  void find_mapping(std::uintptr_t wanted) {
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
-      char dash = 0;
-      std::string rights;
-      std::istringstream(line) >> std::hex >> from_ >> dash >> to_ >> rights >> offset_;
-      if (from_ <= wanted && wanted < to_) return;
-    }
-    FAIL() << "no such mapping";
   }
 
   FileView file_;
@@ -130,9 +113,6 @@ class PageCache {
   std::mutex mutex_;  // a clock's thread and the workload's
   std::vector<std::byte> disk_;
   std::vector<std::byte> live_;
-  std::uintptr_t from_ = 0;
-  std::uintptr_t to_ = 0;
-  std::size_t offset_ = 0;
   std::atomic<std::uint64_t> write_backs_{0};
 };
 
@@ -387,16 +367,12 @@ TEST(PowerCutCanary, FindsADiskThatLies) {
         for (std::uint64_t n = 0; n < 40; ++n) ASSERT_EQ(index.insert(n, n), Outcome::done);
         ASSERT_EQ(pool.sync(), Outcome::done);
         PageCache cache(path, 1);
-        hooks.msync = [left = honest, real = hooks.msync](std::byte* address,
-                                                          std::size_t bytes) mutable -> Answer {
-          return left-- > 0 ? real(address, bytes) : Answer(0);
-        };
         hooks.fdatasync = [left = honest, real = hooks.fdatasync](int file) mutable -> Answer {
           return left-- > 0 ? real(file) : Answer(0);
         };
         for (std::uint64_t n = 40; n < 60; ++n) ASSERT_EQ(index.insert(n, n), Outcome::done);
         ASSERT_EQ(pool.sync(), Outcome::done);
-        image = cache.cut();
+        image = cache.synced();
         PoolAccess::state(pool).abandon();
       }
       write_bytes(path, image);

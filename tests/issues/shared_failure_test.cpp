@@ -1,10 +1,17 @@
-// The story: the kernel tells a failed write-back of a file to one of the threads that wait for it,
-// and not to the one whose pages failed. That one acknowledged what was lost. Now a sync succeeds
-// only if none that ran beside it failed.
+// The story: the kernel tells of a failed write-back once for each open file, and all threads
+// synced by one: so the thread whose pages had failed was not told if another one was, and
+// acknowledged what was lost. Then a sync waited for those that ran beside it, for ever if one of
+// them was stopped. Now each thread has a file of its own to sync by, is told by that, and waits
+// for nobody.
 #include <cerrno>
-#include <chrono>
+#include <map>
+#include <mutex>
 #include <semaphore>
+#include <set>
 #include <thread>
+#include <vector>
+
+#include <fcntl.h>
 
 #include "hooks.hpp"
 #include "support.hpp"
@@ -12,75 +19,163 @@
 namespace everleaf::test {
 namespace {
 
-enum class Role : std::uint8_t { none, loses, is_told };
+enum class Role : std::uint8_t { none, loses, is_told, is_told_growing };
 thread_local Role role = Role::none;
+thread_local bool growing = false;
 
-// One thread's sync loses its pages and succeeds; another's, of other pages, is told.
-class SharedFailure : public testing::Test {
+// What the kernel knows of one file: how many write-backs failed, and how many of them each open
+// file was told of. Who opens it is not told of what others were.
+class Kernel {
+ public:
+  void opened(int file) {
+    const std::lock_guard guard(mutex_);
+    told_[file] = failures_;
+  }
+  void fail() {
+    const std::lock_guard guard(mutex_);
+    ++failures_;
+  }
+  Answer sync(int file) {
+    const std::lock_guard guard(mutex_);
+    syncs_.insert(file);
+    const int told = std::exchange(told_[file], failures_);
+    return told == failures_ ? 0 : EIO;
+  }
+  [[nodiscard]] std::set<int> syncs() {
+    const std::lock_guard guard(mutex_);
+    return syncs_;
+  }
+
+ private:
+  std::mutex mutex_;
+  int failures_ = 0;
+  std::map<int, int> told_;  // 0 for what was opened before
+  std::set<int> syncs_;
+};
+
+class SharedFailure : public testing::TestWithParam<bool> {
  protected:
-  // What the loser's update answers. `late`: the one who is told learns it only after the loser's
-  // sync has ended; `growing`: it is in the sync of a growing file.
-  Outcome of_the_loser(bool late, bool growing) {
+  static PoolOptions options() { return GetParam() ? in_copies(on_disk()) : on_disk(); }
+
+  // What the loser's update answers: its pages fail, and another thread is told before it, and is
+  // stopped as long as the update lasts.
+  static Outcome of_the_loser(Role other_role) {
     const Scratch scratch;
-    Pool pool = Pool::open(scratch / "pool", on_disk()).value();
-    auto index = pool.index<Bytes>("index").value();
+    Pool pool = Pool::open(scratch / "pool", options()).value();
+    auto index = pool.index<Bytes>("index", "bztree").value();
     for (int i = 0; i < 100; ++i) {
       EXPECT_EQ(index.insert(std::to_string(100 + i), 1), Outcome::done);
     }
-    std::binary_semaphore told_is_in(0);
-    std::binary_semaphore loser_is_in(0);
-    std::binary_semaphore loser_may_go(0);
-    std::binary_semaphore loser_is_out(0);
-    const auto sync = [&](bool told) -> Answer {
-      if (role == Role::loses) {
+    Kernel kernel;
+    std::binary_semaphore told(0);
+    std::binary_semaphore may_go(0);
+    hooks.opened = [&](int file) { kernel.opened(file); };
+    hooks.fallocate = [&]() -> Answer {
+      growing = true;
+      return std::nullopt;
+    };
+    hooks.fdatasync = [&](int file) -> Answer {
+      const bool grows = std::exchange(growing, false);
+      if (role == Role::is_told || (role == Role::is_told_growing && grows)) {
         role = Role::none;
-        loser_is_in.release();
-        loser_may_go.acquire();
-      } else if (told && role == Role::is_told) {
-        role = Role::none;
-        told_is_in.release();
-        loser_is_in.acquire();
-        if (late) loser_may_go.release();
-        // Not for ever: the loser waits for this call to end.
-        if (late) (void)loser_is_out.try_acquire_for(std::chrono::milliseconds(200));
+        kernel.fail();
+        EXPECT_EQ(*kernel.sync(file), EIO);
+        told.release();
+        may_go.acquire();
         return EIO;
       }
-      return 0;
+      return kernel.sync(file);
     };
-    hooks.msync = [&](std::byte*, std::size_t) { return sync(!growing); };
-    hooks.fdatasync = [&](int) { return sync(growing); };
     std::thread other([&] {
-      role = Role::is_told;
+      role = other_role;
       const std::string large(60000, '0');
       Outcome outcome = Outcome::done;
       for (int i = 0; outcome == Outcome::done; ++i) {
         outcome = index.insert(large + std::to_string(i), 7);
       }
       EXPECT_EQ(outcome, Outcome::io_error);
-      if (!late) loser_may_go.release();
     });
-    told_is_in.acquire();
-    role = Role::loses;
+    told.acquire();
     const Outcome outcome = index.update("199", 99);
-    loser_is_out.release();
+    may_go.release();
     other.join();
     reset_hooks();
     return outcome;
   }
 };
 
-TEST_F(SharedFailure, ToldWhileTheLoserWaits) {
-  EXPECT_EQ(of_the_loser(false, false), Outcome::io_error);
+TEST_P(SharedFailure, IsToldToWhoLoses) {
+  EXPECT_EQ(of_the_loser(Role::is_told), Outcome::io_error);
 }
 
-TEST_F(SharedFailure, ToldAfterTheLosersSync) {
-  EXPECT_EQ(of_the_loser(true, false), Outcome::io_error);
+TEST_P(SharedFailure, IsToldToWhoLosesBesideAGrowth) {
+  EXPECT_EQ(of_the_loser(Role::is_told_growing), Outcome::io_error);
 }
 
-TEST_F(SharedFailure, ToldWhileTheFileGrows) {
-  EXPECT_EQ(of_the_loser(false, true), Outcome::io_error);
-  EXPECT_EQ(of_the_loser(true, true), Outcome::io_error);
+// Where no descriptor is left the pool's own is shared, and who was told says so.
+TEST_P(SharedFailure, IsPassedOnWithoutDescriptors) {
+  const Scratch scratch;
+  Pool pool = Pool::open(scratch / "pool", options()).value();
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  Kernel kernel;
+  hooks.open = [](int) -> Answer { return EMFILE; };
+  hooks.fdatasync = [&](int file) { return kernel.sync(file); };
+  const auto insert = [&](std::uint64_t from) {
+    for (std::uint64_t key = from; key < from + 20; ++key) {
+      if (const Outcome outcome = index.insert(key, key); outcome != Outcome::done) return outcome;
+    }
+    return Outcome::done;
+  };
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 1; t <= 3; ++t) {
+    threads.emplace_back([&, t] { EXPECT_EQ(insert(t * 1000), Outcome::done); });
+  }
+  for (auto& thread : threads) thread.join();
+  // This thread had opened one when it made the index; the others had none.
+  EXPECT_EQ(kernel.syncs().size(), 1U);
+  threads.clear();
+  kernel.fail();
+  for (std::uint64_t t = 4; t <= 6; ++t) {
+    threads.emplace_back([&, t] { EXPECT_EQ(insert(t * 1000), Outcome::io_error); });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(insert(0), Outcome::io_error);
+  reset_hooks();
 }
+
+// A file that is opened late is not told of what failed before: so nothing is written before that.
+TEST_P(SharedFailure, FilesAreOpenedBeforeAnythingIsWritten) {
+  const Scratch scratch;
+  Pool pool = Pool::open(scratch / "pool", options()).value();
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  std::vector<std::string> calls;
+  hooks.opened = [&](int file) { calls.push_back("open " + std::to_string(file)); };
+  hooks.pwrite = [&](int) -> Answer {
+    calls.emplace_back("write");
+    return std::nullopt;
+  };
+  hooks.fdatasync = [&](int file) -> Answer {
+    calls.push_back("sync " + std::to_string(file));
+    return std::nullopt;
+  };
+  std::thread other([&] { EXPECT_EQ(index.insert(1, 1), Outcome::done); });
+  other.join();
+  reset_hooks();
+  ASSERT_GE(calls.size(), 2U);
+  ASSERT_TRUE(calls[0].starts_with("open "));
+  const std::string sync = "sync" + calls[0].substr(4);
+  std::size_t syncs = 0;
+  for (std::size_t i = 1; i < calls.size(); ++i) {
+    EXPECT_TRUE(calls[i] == sync || calls[i] == "write") << calls[i];
+    if (calls[i] == sync) ++syncs;
+  }
+  EXPECT_GT(syncs, 0U);
+  EXPECT_EQ(calls.size() - 1 > syncs, GetParam()) << "a shared mapping is not written";
+}
+
+INSTANTIATE_TEST_SUITE_P(Mapped, SharedFailure, testing::Bool(), [](const auto& of) {
+  return std::string(of.param ? "Copies" : "Shared");
+});
 
 }  // namespace
 }  // namespace everleaf::test

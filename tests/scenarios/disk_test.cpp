@@ -82,7 +82,7 @@ TEST_P(Disk, AFailedWriteBackIsSticky) {
     const auto first = Keys<K>::nth(1);
     const auto second = Keys<K>::nth(2);
     ASSERT_EQ(index.insert(first, 1), Outcome::done);
-    PoolAccess::state(pool).medium().fail();  // what a failed msync does
+    PoolAccess::state(pool).medium().fail();  // what a failed sync does
     EXPECT_EQ(index.insert(second, 2), Outcome::io_error);
     EXPECT_EQ(index.update(first, 3), Outcome::io_error);
     EXPECT_EQ(index.remove(first), Outcome::io_error);

@@ -81,7 +81,7 @@ inline PoolOptions small_pool(Mode mode = Mode::open_or_create) {
   return options;
 }
 inline constexpr std::size_t kPage = 4096;  // of a page cache
-// The same in the `disk` domain, wherever the file lies; a shared mapping, written by msync.
+// The same in the `disk` domain, wherever the file lies; a shared mapping.
 inline PoolOptions on_disk() {
   PoolOptions options = small_pool();
   options.domain = Domain::disk;
