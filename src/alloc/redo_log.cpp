@@ -278,15 +278,9 @@ bool RedoLog::whole(const Word* words, std::span<const Redo::Entry> entries) con
   return covered.end(words[kContentWord] == content_of(entries));
 }
 
-void RedoLog::store_covered(std::span<const Redo::Entry> entries) {
+void RedoLog::flush_covered(std::span<const Redo::Entry> entries) {
   for (const Redo::Entry& entry : entries) {
     if (op_of(entry) != Redo::Op::cover) continue;
-    const Offset end = offset_of(entry) + entry.value;
-    // One byte of each line: a store makes the page of a shared mapping dirty, whatever it changes.
-    for (Offset at = offset_of(entry); at < end; at = (at / pmem::kLine + 1) * pmem::kLine) {
-      const std::atomic_ref<std::uint8_t> byte(*medium_.at<std::uint8_t>(at));
-      byte.store(byte.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    }
     // crash: flush stays: an image of the checker is all on the medium, it has no caches left over
     medium_.flush(medium_.at(offset_of(entry)), entry.value);
   }
@@ -321,7 +315,7 @@ Result<std::uint32_t> RedoLog::recover() {
     if (fits != 0 && whole(words, entries)) {
       apply(entries);
       ++applied;
-      store_covered(entries);
+      flush_covered(entries);
       // As R2: a crash in recovery finds the record again; and L3.
       if (!medium_.fence()) return failed();
     }

@@ -171,7 +171,7 @@ class RedoLog {
   }
   void write_back_late(unsigned slot, unsigned which);
   [[nodiscard]] bool settle(unsigned slot, bool newer_too) noexcept;
-  void store_covered(std::span<const Redo::Entry> entries);
+  void flush_covered(std::span<const Redo::Entry> entries);
   [[nodiscard]] std::uint64_t content_of(std::span<const Redo::Entry> entries) const;
   [[nodiscard]] static std::uint64_t checksum_of(const pmem::Word* words, std::size_t count);
   [[nodiscard]] bool whole(const pmem::Word* words, std::span<const Redo::Entry> entries) const;

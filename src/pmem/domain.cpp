@@ -67,7 +67,7 @@ DomainChoice dax(const struct stat& info, const std::string& what) {
 bool gives(Domain device, Domain wanted) {
   if (wanted == Domain::process || wanted == device) return true;
   if (wanted == Domain::volatile_) return true;
-  // msync is right on DAX too, and clwb where the caches are persistent: only slower.
+  // A sync is right on DAX too, and clwb where the caches are persistent: only slower.
   if (device == Domain::cache) return wanted == Domain::memory || wanted == Domain::disk;
   if (device == Domain::memory) return wanted == Domain::disk;
   return false;

@@ -65,6 +65,12 @@ std::pair<dev_t, ino_t> identity(int fd) {
   return {info.st_dev, info.st_ino};
 }
 
+std::uint64_t resource_limit(int resource) {
+  struct rlimit limit {};
+  if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0) return ~rlim_t{0};
+  return limit.rlim_cur == RLIM_INFINITY ? ~std::uint64_t{0} : limit.rlim_cur;
+}
+
 Result<Mapping> failed_mapping(int error) {
   return std::unexpected(system_error("cannot map the pool", error));
 }
@@ -93,9 +99,14 @@ Result<Descriptor> Descriptor::duplicate() const {
 }
 
 Descriptor Descriptor::another() const noexcept {
-  std::array<char, 32> path{};
-  (void)std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd_);
-  return Descriptor(::open(path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  std::array<char, 48> path{};
+  // The thread's: the process's first one may have ended, or have other files.
+  (void)std::snprintf(path.data(), path.size(), "/proc/thread-self/fd/%d", fd_);
+  Descriptor other(::open(path.data(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  if (!other.valid() || identity(other.get()) != identity(fd_)) return {};
+  // Each thread may want one: the program keeps half of what it may have.
+  const auto number = static_cast<std::uint64_t>(other.get());
+  return number < resource_limit(RLIMIT_NOFILE) / 2 ? std::move(other) : Descriptor();
 }
 
 Descriptor::~Descriptor() {
@@ -145,16 +156,21 @@ int reserve_blocks(const Descriptor& file, std::uint64_t from, std::uint64_t to)
 
 int append_zeros(const Descriptor& file, std::uint64_t bytes) noexcept {
   static constexpr std::array<std::byte, kPage> kZeros{};
+  // Where another thread has made it that long, it alone may have been told that it failed: what is
+  // written behind that makes the size this one's, too.
+  bool appended = false;
   while (true) {
     struct stat info {};
     if (::fstat(file.get(), &info) != 0) return errno;
     const auto now = static_cast<std::uint64_t>(info.st_size);
-    if (now >= bytes) return 0;
-    const iovec piece{const_cast<std::byte*>(kZeros.data()),
-                      std::min<std::uint64_t>(bytes - now, kZeros.size())};
-    const ssize_t n = ::pwritev2(file.get(), &piece, 1, 0, RWF_APPEND);  // wherever the end is then
+    if (now >= bytes && appended) return 0;
+    const std::uint64_t more = now < bytes ? std::min(bytes - now, kPage) : kPage;
+    const iovec piece{const_cast<std::byte*>(kZeros.data()), more};
+    // Wherever the end is then; `now` is for who does not know the flag.
+    const ssize_t n = ::pwritev2(file.get(), &piece, 1, static_cast<off_t>(now), RWF_APPEND);
     if (n == 0) return ENOSPC;
     if (n < 0 && errno != EINTR) return errno;
+    appended = appended || n > 0;
   }
 }
 
@@ -247,12 +263,6 @@ std::uint64_t group_limit(const std::string& root, std::string path,
     if (path.empty()) return limit;
     path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
   }
-}
-
-std::uint64_t resource_limit(int resource) {
-  struct rlimit limit {};
-  if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0) return ~rlim_t{0};
-  return limit.rlim_cur == RLIM_INFINITY ? ~std::uint64_t{0} : limit.rlim_cur;
 }
 
 }  // namespace
@@ -358,9 +368,10 @@ bool Mapping::open(std::uint64_t from, std::uint64_t to) {
 }
 
 bool Mapping::share(const Descriptor& file, std::uint64_t from, std::uint64_t to) {
-  if (map_again(file, from, to, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED)) return true;
-  (void)map_again(file, from, to, PROT_NONE, MAP_PRIVATE | MAP_FIXED_NOREPLACE);  // as in copy()
-  return false;
+  constexpr int kUsable = PROT_READ | PROT_WRITE;
+  // Again: as in copy(), and others may use it already.
+  return map_again(file, from, to, kUsable, MAP_SHARED | MAP_FIXED) ||
+         map_again(file, from, to, kUsable, MAP_SHARED | MAP_FIXED_NOREPLACE);
 }
 
 bool Mapping::back_with_huge_page(const Descriptor& file, std::uint64_t at) const {

@@ -29,8 +29,8 @@ class Descriptor {
   ~Descriptor();
   // Another one for the same open file, whose lock ends with the one that locked it.
   [[nodiscard]] Result<Descriptor> duplicate() const;
-  // One of another open file, of the same bytes, for reading; none: no descriptor is left, or the
-  // system shows none (/proc).
+  // One of another open file, of the same bytes; none: few descriptors are left, the process may
+  // not open it any more, or the system shows none (/proc).
   [[nodiscard]] Descriptor another() const noexcept;
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
@@ -50,8 +50,8 @@ Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t 
 [[nodiscard]] int reserve_blocks(const Descriptor& file, std::uint64_t from,
                                  std::uint64_t to) noexcept;
 
-// For file systems that cannot: writes zeros behind the end until the file has `bytes` at least, or
-// some more if others do so, too; what it has is not touched. 0 or errno.
+// For file systems that cannot: writes zeros behind the end, some at least, until the file has
+// `bytes` or more; what it has is not touched. 0 or errno. Linux 4.16.
 [[nodiscard]] int append_zeros(const Descriptor& file, std::uint64_t bytes) noexcept;
 
 // What one page table entry can map; mappings are aligned so.

@@ -134,7 +134,9 @@ class Medium {
 
   // Null: no file on a `disk`.
   [[nodiscard]] WriteBack* write_back() const noexcept { return write_back_.get(); }
-  // The file's size is durable, of a file on a `disk`; false: a write-back failed (M1).
+  // Of a file on a `disk`: before its size changes, and after that. False: a write-back failed
+  // (M1); else the size is durable.
+  void prepare_sync() noexcept { write_back_->prepare(slot()); }
   [[nodiscard]] bool sync() noexcept { return write_back_->sync(slot(), failed_); }
 
   // A write-back failed: what was acknowledged before is safe, nothing more can be promised.

@@ -313,22 +313,25 @@ Result<void> PoolFile::map(const PoolOptions& options, std::uint64_t file_bytes,
   if (!mapping) return std::unexpected(mapping.error());
   mapping_ = std::move(*mapping);
   if (read_only_) cap_ = reserve;
-  std::unique_ptr<WriteBack> write_back;
   // An observer sees what is flushed, and writes nothing.
-  if (domain_.domain == Domain::disk && file_.valid() && !read_only_ && observer == nullptr) {
-    write_back = make_write_back(options);
+  const bool writes_back =
+      domain_.domain == Domain::disk && file_.valid() && !read_only_ && observer == nullptr;
+  const std::uint64_t budget = options.private_bytes ? WriteBack::kNoBudget : memory_limit() / 4;
+  std::uint64_t copies =
+      writes_back ? most_copies(options.private_bytes.value_or(budget)) : std::uint64_t{0};
+  // Where the system refuses them (memory may be locked) it does without.
+  if (copies != 0 && !mapping_.copy(file_, 0, copies, true)) copies = 0;
+  std::unique_ptr<WriteBack> write_back;
+  if (writes_back) {
+    write_back = std::make_unique<WriteBack>(file_, mapping_.base(), copies, budget);
   }
-  const bool copies = write_back && write_back->most() != 0;
   huge_pages_ =
-      options.huge_pages && !read_only_ && file_.valid() && !copies && on_tmpfs(file_.get());
+      options.huge_pages && !read_only_ && file_.valid() && copies == 0 && on_tmpfs(file_.get());
   // An observer wants to see the same at each run.
   cleared_ = file_.valid() && !read_only_ && observer == nullptr &&
              (on_tmpfs(file_.get()) || on_hugetlbfs(file_.get()));
-  const std::uint64_t unit = copies ? WriteBack::kPage : kLine;
+  const std::uint64_t unit = copies != 0 ? WriteBack::kPage : kLine;
   cap_ = std::min({std::max(cap_, file_bytes), reserve, kMaxPoolBytes}) / unit * unit;
-  if (copies && !mapping_.copy(file_, 0, write_back->most(), true)) {
-    return std::unexpected(system_error("cannot map the pool", errno));
-  }
   make_medium(mapping_.base(), file_bytes, observer, std::move(write_back));
   if (!extend_copies(file_bytes)) {
     return std::unexpected(system_error("cannot map the pool", errno));
@@ -344,13 +347,10 @@ void PoolFile::make_medium(std::byte* memory, std::uint64_t bytes, Observer* obs
                                      read_only_ ? nullptr : observer, std::move(write_back));
 }
 
-std::unique_ptr<WriteBack> PoolFile::make_write_back(const PoolOptions& options) const {
+std::uint64_t PoolFile::most_copies(std::uint64_t wanted) const {
   // hugetlbfs has no write; and a write beyond that limit is a signal.
-  std::uint64_t most = on_hugetlbfs(file_.get()) ? 0 : largest_written_file();
-  most = std::min(most, mapping_.bytes());
-  const std::uint64_t budget = options.private_bytes ? WriteBack::kNoBudget : memory_limit() / 4;
-  most = std::min(most, options.private_bytes.value_or(budget));
-  return std::make_unique<WriteBack>(file_, mapping_.base(), most, budget);
+  const std::uint64_t most = on_hugetlbfs(file_.get()) ? 0 : largest_written_file();
+  return std::min({most, mapping_.bytes(), wanted}) / WriteBack::kPage * WriteBack::kPage;
 }
 
 // What of the first `to` bytes is none yet becomes copies, as far as it may; once refused, all that
@@ -372,7 +372,7 @@ bool PoolFile::extend_copies(std::uint64_t to) noexcept {
     now = write_back->copies();
   }
   if (!now.closed || rest_is_shared_.load(std::memory_order_acquire)) return true;
-  // Over what others store to it would lose nothing: it is the file's already.
+  // Over what others store to, too: it is the file's already.
   if (!mapping_.share(file_, now.bytes, write_back->most())) return false;
   rest_is_shared_.store(true, std::memory_order_release);
   return true;
@@ -438,10 +438,9 @@ bool PoolFile::grow(std::uint64_t bytes) {
 
 // As far as one can know: an attempt would take what others need, or be a signal.
 bool PoolFile::fits(std::uint64_t bytes) const {
-  if (bytes > cap_) return false;
   const std::uint64_t now = medium_->size();
-  return !file_.valid() || bytes <= now ||
-         (bytes <= largest_written_file() && bytes - now <= space_left(file_));
+  if (bytes <= now || bytes > cap_) return bytes <= now;
+  return !file_.valid() || (bytes <= largest_written_file() && bytes - now <= space_left(file_));
 }
 
 bool PoolFile::make_room(std::uint64_t bytes) {
@@ -485,7 +484,8 @@ std::uint64_t PoolFile::target_of(std::uint64_t bytes) const noexcept {
   return std::min((bytes + unit - 1) / unit * unit, cap_);
 }
 
-// Backs everything below `target`. Unless it is done nothing has changed.
+// Backs everything below `target`. Unless it is done nothing has changed, but that a file whose
+// sync failed stays longer.
 PoolFile::Grown PoolFile::back(std::uint64_t target, Turn* turn) noexcept {
   if (turn == nullptr || read_only_) {
     medium_->grow(target);
@@ -501,22 +501,23 @@ PoolFile::Grown PoolFile::back(std::uint64_t target, Turn* turn) noexcept {
 PoolFile::Grown PoolFile::back_file(std::uint64_t target, Turn& turn) noexcept {
   using Phase = GrowthTurns::Phase;
   const std::uint64_t now = medium_->size();
+  if (medium_->write_back() != nullptr) medium_->prepare_sync();
   take_huge_pages(now, target, turn);
   int error = reserve_blocks(file_, now, target);
   if (error == EOPNOTSUPP) error = append_zeros(file_, target);
-  if (error != 0) {
-    // What a refused growth has taken goes back: others need it, and a hole that it left could
-    // not be filled at the next open.
-    if (!turns_.enter(turn, Phase::giving_back)) return Grown::turn_lost;
-    (void)cut(file_, now);
-    turns_.leave_giving_back(turn);
-    return Grown::refused;
+  if (error == 0) {
+    if (!sync_size()) {
+      medium_->fail();
+      return Grown::refused;
+    }
+    if (extend_copies(target)) return Grown::done;
   }
-  if (!sync_size()) {
-    medium_->fail();
-    return Grown::refused;
-  }
-  return extend_copies(target) ? Grown::done : Grown::refused;
+  // What a refused growth has taken goes back: others need it, and a hole that it left could not be
+  // filled at the next open.
+  if (!turns_.enter(turn, Phase::giving_back)) return Grown::turn_lost;
+  (void)cut(file_, now);
+  turns_.leave_giving_back(turn);
+  return Grown::refused;
 }
 
 // The new size must survive before anything in the new part is acknowledged.

@@ -122,7 +122,7 @@ class PoolFile {
                    std::unique_ptr<WriteBack> write_back);
   [[nodiscard]] Result<Mapping> map_bytes(const PoolOptions& options, std::uint64_t file_bytes,
                                           std::uint64_t reserve) const;
-  [[nodiscard]] std::unique_ptr<WriteBack> make_write_back(const PoolOptions& options) const;
+  [[nodiscard]] std::uint64_t most_copies(std::uint64_t wanted) const;
   enum class Grown : std::uint8_t { done, refused, turn_lost };
   using Turn = GrowthTurns::Turn;
   // No memory: neither the thread nor who waits for it may end otherwise than by an answer.

@@ -14,8 +14,6 @@
 namespace everleaf::pmem {
 namespace {
 
-constexpr std::uint64_t kLineBytes = 64;
-
 std::atomic<std::uint64_t> taken_by_all{0};
 
 // The page is dirty afterwards. Other threads store to the word's line, perhaps: an instruction, as
@@ -72,25 +70,27 @@ bool WriteBack::close(Copies seen) noexcept {
 
 // --- Flushes -------------------------------------------------------------------------------------
 
-// W4: before anything is written that a sync by that file is asked for.
-bool WriteBack::has_file(unsigned slot) noexcept {
+void WriteBack::prepare(unsigned slot) noexcept {
   Local& mine = locals_[slot];
-  if (!mine.file.valid() && slot < kMaxThreads) mine.file = file_.another();
-  return mine.file.valid();
+  // W4: not when something may have been written that the next fence covers.
+  if (slot != kMaxThreads && !mine.noted && !mine.file.valid()) mine.file = file_.another();
 }
 
 void WriteBack::note(unsigned slot, std::uint64_t begin, std::uint64_t end) noexcept {
   Local& mine = locals_[slot];
-  if (!mine.noted) {
-    mine.noted = true;
-    (void)has_file(slot);
-  }
+  prepare(slot);
   const std::uint64_t copied = copies().bytes;
+  const std::uint64_t first = begin / kPage;
   const std::uint64_t last = (std::min(end, copied) + kPage - 1) / kPage;
-  for (std::uint64_t page = begin / kPage; page < last; ++page) {
-    note_page(mine, static_cast<std::uint32_t>(page));
+  if (slot == kMaxThreads) {
+    if (first < last) write_pages(mine, first, last);  // of which nobody else has one
+  } else {
+    mine.noted = true;
+    for (std::uint64_t page = first; page < last; ++page) {
+      note_page(mine, static_cast<std::uint32_t>(page));
+    }
   }
-  for (std::uint64_t at = std::max(begin, copied); at < end; at += kLineBytes) {
+  for (std::uint64_t at = std::max(begin, copied); at < end; at = (at / kPage + 1) * kPage) {
     store_again(base_ + at);  // W4
   }
 }
@@ -99,17 +99,11 @@ void WriteBack::note_page(Local& mine, std::uint32_t page) noexcept {
   if (mine.count != 0 && mine.pages[mine.count - 1] == page) return;
   if (!mine.pages) {
     mine.pages.reset(new (std::nothrow) std::uint32_t[kMostNoted]);
-    if (!mine.pages) {
-      mine.refused = !write_pages(page, page + std::uint64_t{1}) || mine.refused;
-      return;
-    }
+    if (!mine.pages) return write_pages(mine, page, page + std::uint64_t{1});
   }
   if (mine.count == kMostNoted) {
     sort(mine);
-    if (mine.count > kMostNoted / 2) {
-      mine.refused = !write_noted(mine) || mine.refused;
-      mine.count = 0;
-    }
+    if (mine.count > kMostNoted / 2) write_noted(mine);
   }
   mine.pages[mine.count++] = page;
 }
@@ -120,26 +114,8 @@ void WriteBack::sort(Local& mine) noexcept {
   mine.count = static_cast<std::size_t>(std::unique(first, first + mine.count) - first);
 }
 
-// --- Fences --------------------------------------------------------------------------------------
-
-bool WriteBack::fence(unsigned slot, std::atomic<bool>& failed) noexcept {
-  Local& mine = locals_[slot];
-  if (!mine.noted) return true;
-  bool good = !failed.load(std::memory_order_acquire);
-  if (good) {
-    sort(mine);
-    good = write_noted(mine) && !mine.refused && sync(slot, failed);
-  }
-  // Sticky: after a failed write-back the kernel may call the pages clean.
-  if (!good) failed.store(true, std::memory_order_release);
-  mine.noted = false;
-  mine.refused = false;
-  mine.count = 0;
-  return good;
-}
-
-// Pages that follow each other in one call.
-bool WriteBack::write_noted(Local& mine) noexcept {
+// Those that are noted, sorted: such that follow each other in one call. None is afterwards.
+void WriteBack::write_noted(Local& mine) noexcept {
   for (std::size_t i = 0; i < mine.count;) {
     const std::uint64_t first = mine.pages[i];
     std::uint64_t end = first;
@@ -147,28 +123,49 @@ bool WriteBack::write_noted(Local& mine) noexcept {
       ++end;
       ++i;
     }
-    if (!write_pages(first, end)) return false;
+    write_pages(mine, first, end);
   }
-  return true;
+  mine.count = 0;
 }
 
 // Other threads store to other lines of the pages meanwhile, records also by plain stores: what the
 // kernel copies of those is not flushed yet, and will be written again. (pwritev2, which
 // ThreadSanitizer leaves alone: it takes what pwrite reads for a read of the program's.)
-bool WriteBack::write_pages(std::uint64_t first, std::uint64_t end) noexcept {
+void WriteBack::write_pages(const Local& mine, std::uint64_t first, std::uint64_t end) noexcept {
+  // By the file that is synced: some file systems tell who wrote.
+  const int file = mine.file.valid() ? mine.file.get() : file_.get();
   for (std::uint64_t at = first * kPage; at < end * kPage;) {
     const iovec piece{base_ + at, end * kPage - at};
-    const ssize_t n = ::pwritev2(file_.get(), &piece, 1, static_cast<off_t>(at), 0);
+    const ssize_t n = ::pwritev2(file, &piece, 1, static_cast<off_t>(at), 0);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
+    if (n <= 0) return refused_.store(true, std::memory_order_release);
     at += static_cast<std::uint64_t>(n);
   }
-  return true;
+}
+
+// --- Fences --------------------------------------------------------------------------------------
+
+bool WriteBack::fence(unsigned slot, std::atomic<bool>& failed) noexcept {
+  if (slot == kMaxThreads) return sync(slot, failed);
+  Local& mine = locals_[slot];
+  if (!mine.noted) return true;
+  sort(mine);
+  if (!failed.load(std::memory_order_relaxed)) write_noted(mine);
+  const bool good = sync(slot, failed);
+  mine.noted = false;
+  mine.count = 0;
+  return good;
 }
 
 bool WriteBack::sync(unsigned slot, std::atomic<bool>& failed) noexcept {
-  if (!has_file(slot)) return sync_in_turn(failed);
-  const bool good = ::fdatasync(locals_[slot].file.get()) == 0;
+  const Local& mine = locals_[slot];
+  return mine.file.valid() ? sync_by(mine.file, failed) : sync_in_turn(failed);
+}
+
+// Sticky: after a failed write-back the kernel may call the pages clean.
+bool WriteBack::sync_by(const Descriptor& file, std::atomic<bool>& failed) const noexcept {
+  const bool good = !failed.load(std::memory_order_acquire) &&
+                    !refused_.load(std::memory_order_acquire) && ::fdatasync(file.get()) == 0;
   if (!good) failed.store(true, std::memory_order_release);
   return good;
 }
@@ -178,8 +175,7 @@ bool WriteBack::sync_in_turn(std::atomic<bool>& failed) noexcept {
   for (unsigned round = 0; syncing_.exchange(true, std::memory_order_acquire); ++round) {
     base::wait_a_little(round);
   }
-  const bool good = !failed.load(std::memory_order_relaxed) && ::fdatasync(file_.get()) == 0;
-  if (!good) failed.store(true, std::memory_order_relaxed);
+  const bool good = sync_by(file_, failed);
   syncing_.store(false, std::memory_order_release);
   return good;
 }

@@ -5,22 +5,27 @@
 //
 // Nobody waits for another thread here, wherever that was stopped, but for W4's last sentence.
 //
-// Thread safety: note(), fence() and sync() by the thread that has the slot; the rest by any.
+// Thread safety: prepare(), note(), fence() and sync() by the thread that has the slot, or with
+// kMaxThreads by any that has none; the rest by any.
 // Invariants
 //   W1. Who noted a page writes it itself before it syncs: nobody relies on another's write.
 //   W2. A page is written from where it lies, and copied by the call that writes it, one call after
-//       the other (the kernel has the page locked meanwhile). So of two writes of a page the later
-//       one has the newer words. Who is stopped before its write and goes on writes what is there
-//       then: at most stores that nobody has flushed, which may reach the file at any time.
+//       the other: the kernel has the page or the file locked meanwhile (assumed of file systems
+//       that go past the page cache). So of two writes of a page the later one has the newer words.
+//       Who is stopped before its write and goes on writes what is there then: at most stores that
+//       nobody has flushed, which may reach the file at any time.
 //   W3. The kernel copies aligned words whole, from a page that is stored to meanwhile, and to one
 //       that another sync may be sending to the disk. Assumed (M2 of medium.hpp); the first half
 //       is tested (WriteBack.WordsArriveWhole).
 //   W4. The kernel tells of a failed write-back once for each open file (Linux 4.13), and a file
 //       that is opened afterwards is not told of what others were. So each slot syncs by an open
 //       file of its own, and what a fence covers is made dirty after that file was opened, and
-//       after its last sync: copies are written then, and of the shared mapping each flushed line
-//       is stored to once more. Slots that get no file of their own (no descriptor is left, or no
-//       /proc) share the pool's, one at a time, and who was told says so to the next.
+//       after its last sync: copies are written then, and each page of the shared mapping in which
+//       something was flushed is stored to once more. (Where the file system drops what a page held
+//       whose write-back failed, and another thread was told of that before this slot opened its
+//       file, that is too late.) Slots that get no file of their own (few descriptors are left, no
+//       right to open the file again, no /proc) and threads without a slot share the pool's, one at
+//       a time, and who was told says so to the next.
 //   W5. copies() is changed by one word: longer, or closed for good. Both are done before a size of
 //       the pool is published that needs them, and may be done twice.
 #pragma once
@@ -64,7 +69,10 @@ class WriteBack {
   void note(unsigned slot, std::uint64_t begin, std::uint64_t end) noexcept;
   // What was noted is durable. False: it may not be, and `failed` is set; also if it was before.
   [[nodiscard]] bool fence(unsigned slot, std::atomic<bool>& failed) noexcept;
-  // The same for what the file system knows of: the file's size.
+  // Before what a sync() without a fence is for.
+  void prepare(unsigned slot) noexcept;
+  // What the file system was asked for since prepare() is durable: the file's size. Otherwise as
+  // fence().
   [[nodiscard]] bool sync(unsigned slot, std::atomic<bool>& failed) noexcept;
 
  private:
@@ -76,7 +84,6 @@ class WriteBack {
     std::unique_ptr<std::uint32_t[]> pages;  // noted copies, kMostNoted at most
     std::size_t count = 0;                   // of them
     bool noted = false;                      // something
-    bool refused = false;                    // a write, since the last fence
   };
 
   static constexpr Copies copies_of(std::uint64_t word) noexcept {
@@ -86,11 +93,11 @@ class WriteBack {
     return copies.bytes / kPage * 2 + (copies.closed ? 1 : 0);
   }
   [[nodiscard]] bool change(Copies from, Copies to) noexcept;
-  bool has_file(unsigned slot) noexcept;
   void note_page(Local& mine, std::uint32_t page) noexcept;
   static void sort(Local& mine) noexcept;
-  [[nodiscard]] bool write_noted(Local& mine) noexcept;
-  [[nodiscard]] bool write_pages(std::uint64_t first, std::uint64_t end) noexcept;
+  void write_noted(Local& mine) noexcept;
+  void write_pages(const Local& mine, std::uint64_t first, std::uint64_t end) noexcept;
+  [[nodiscard]] bool sync_by(const Descriptor& file, std::atomic<bool>& failed) const noexcept;
   [[nodiscard]] bool sync_in_turn(std::atomic<bool>& failed) noexcept;
 
   const Descriptor& file_;
@@ -100,6 +107,7 @@ class WriteBack {
   std::atomic<std::uint64_t> taken_{0};
   std::atomic<std::uint64_t> copies_{0};  // W5: pages, and in bit 0 whether it is closed
   std::atomic<bool> syncing_{false};      // by file_
+  std::atomic<bool> refused_{false};      // a write was: no sync succeeds any more
   const std::unique_ptr<Local[]> locals_;
 };
 

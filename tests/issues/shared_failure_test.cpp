@@ -14,7 +14,9 @@
 #include <fcntl.h>
 
 #include "hooks.hpp"
+#include "pmem/format.hpp"
 #include "support.hpp"
+#include "trees/pool_state.hpp"
 
 namespace everleaf::test {
 namespace {
@@ -171,6 +173,36 @@ TEST_P(SharedFailure, FilesAreOpenedBeforeAnythingIsWritten) {
   }
   EXPECT_GT(syncs, 0U);
   EXPECT_EQ(calls.size() - 1 > syncs, GetParam()) << "a shared mapping is not written";
+}
+
+// A descriptor that is there only after something was written comes too late for that.
+TEST_P(SharedFailure, NoFileIsOpenedBetweenAFlushAndItsFence) {
+  const Scratch scratch;
+  Pool pool = Pool::open(scratch / "pool", options()).value();
+  pmem::Medium& medium = PoolAccess::state(pool).medium();
+  bool none_left = true;
+  std::vector<std::string> calls;
+  hooks.open = [&](int) -> Answer {
+    if (!none_left) return std::nullopt;
+    calls.emplace_back("none");
+    return EMFILE;
+  };
+  hooks.opened = [&](int) { calls.emplace_back("open"); };
+  hooks.fdatasync = [&](int) -> Answer {
+    calls.emplace_back("sync");
+    return std::nullopt;
+  };
+  std::thread other([&] {
+    medium.flush(medium.at(pmem::kStateAt), 8);
+    none_left = false;
+    EXPECT_TRUE(medium.fence());
+    medium.flush(medium.at(pmem::kStateAt), 8);
+    calls.emplace_back("flushed");
+    EXPECT_TRUE(medium.fence());
+  });
+  other.join();
+  reset_hooks();
+  EXPECT_EQ(calls, (std::vector<std::string>{"none", "sync", "open", "flushed", "sync"}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Mapped, SharedFailure, testing::Bool(), [](const auto& of) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <thread>
@@ -150,6 +151,7 @@ struct Trap {
   static inline std::atomic<bool> allocation_fails = false;  // its next one
   static inline std::atomic<bool> no_allocation = false;     // by anybody
   static inline std::atomic<bool> no_copies = false;
+  static inline std::atomic<bool> no_mapping = false;  // anew, of what is mapped
   static inline std::atomic<bool> stopped = false;
   static inline std::atomic<bool> go_on = false;
   static inline std::atomic<bool> sync_fails = false;
@@ -219,8 +221,13 @@ extern "C" int mprotect(void* address, size_t bytes, int protection) noexcept {
   return result;
 }
 
-extern "C" void* mmap(void* address, size_t bytes, int protection, int flags, int fd,
-                      off_t at) noexcept {
+// (Also called before ThreadSanitizer is ready.)
+extern "C" [[gnu::no_sanitize_thread]] void* mmap(void* address, size_t bytes, int protection,
+                                                  int flags, int fd, off_t at) noexcept {
+  if ((flags & MAP_FIXED) != 0 && fd >= 0 && everleaf::test::Trap::no_mapping) {
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
   if ((flags & (MAP_SHARED | MAP_FIXED)) == (MAP_SHARED | MAP_FIXED)) {
     everleaf::test::Trap::pass(everleaf::test::Point::share);
   }
@@ -280,7 +287,7 @@ class Growth : public ::testing::Test {
   }
   void TearDown() override {
     go_on();
-    Trap::no_allocation = Trap::no_copies = false;
+    Trap::no_allocation = Trap::no_copies = Trap::no_mapping = false;
   }
 
   pmem::PoolFile& file() { return PoolAccess::state(*pool_).file(); }
@@ -417,12 +424,34 @@ TEST_F(GrowthOnADisk, WhoLosesItsTurnMakesNoCopiesOfWhatIsShared) {
   verify();
 }
 
+TEST_F(GrowthOnADisk, WithoutCopiesIfTheSystemRefusesThem) {
+  Trap::no_mapping = true;
+  open(Domain::disk, false);
+  EXPECT_EQ(file().medium().write_back()->most(), 0U);
+  ASSERT_NO_FATAL_FAILURE(fill());
+  Trap::no_mapping = false;
+  verify();
+}
+
+TEST_F(GrowthOnADisk, WhatCannotBeSharedIsNotUsed) {
+  open(Domain::disk, false);
+  Trap::no_copies = Trap::no_mapping = true;
+  EXPECT_FALSE(file().grow(before_ + kStep));
+  EXPECT_EQ(std::filesystem::file_size(path()), before_);
+  Trap::no_mapping = false;
+  EXPECT_TRUE(file().grow(before_ + kStep));
+  ASSERT_NO_FATAL_FAILURE(fill());
+  verify();
+}
+
 // A size that is no multiple of a page, as files may have that others made longer.
 TEST_F(GrowthOnADisk, CopiesEndBeforeHalfAPage) {
   open(Domain::disk, false);
   close();
-  std::filesystem::resize_file(path(), before_ + 192);
+  std::ofstream(path(), std::ios::app) << std::string(192, 'x');
   reopen();
+  EXPECT_EQ(file().medium().size(), before_ + 192);
+  EXPECT_TRUE(file().make_room(before_ + 192));
   EXPECT_EQ(file().medium().write_back()->copies().bytes, before_);
   ASSERT_NO_FATAL_FAILURE(fill());
   EXPECT_TRUE(file().grow(before_ + kStep));

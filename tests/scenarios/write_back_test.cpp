@@ -130,6 +130,28 @@ TEST(WriteBack, WritesMoreThanItNotes) {
   EXPECT_TRUE(read_bytes(mapped.path()) == mapped.bytes());
 }
 
+// Threads without a slot have nothing of their own to note pages in.
+TEST(WriteBack, WritesForThreadsWithoutASlot) {
+  Mapped mapped(kBytes / 2);
+  pmem::Medium& medium = mapped.medium();
+  pmem::WriteBack& write_back = *medium.write_back();
+  std::atomic<bool> failed = false;
+  const auto work = [&](unsigned thread) {
+    Random random(thread);
+    for (std::uint64_t i = 1; i <= scaled(1000); ++i) {
+      const pmem::Offset at = random.below(kPages) * kPage + thread * pmem::kLine;
+      medium.store(medium.at<pmem::Word>(at), i);
+      write_back.note(kMaxThreads, at, at + pmem::kLine);
+      ASSERT_TRUE(write_back.fence(kMaxThreads, failed));
+      ASSERT_EQ(mapped.in_file(at), i);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 3; ++t) threads.emplace_back(work, t);
+  for (auto& thread : threads) thread.join();
+  EXPECT_TRUE(read_bytes(mapped.path()) == mapped.bytes());
+}
+
 // --- W4: of a shared mapping ---------------------------------------------------------------------
 
 std::atomic<bool> faulted = false;
@@ -149,15 +171,23 @@ TEST(WriteBack, WhatIsFlushedIsStoredToOnceMore) {
   struct sigaction before {};
   action.sa_handler = on_fault;
   ASSERT_EQ(::sigaction(SIGSEGV, &action, &before), 0);
+  struct Flush {
+    pmem::Offset at;
+    std::uint64_t bytes;
+    pmem::Offset page;
+  };
   for (int round = 0; round < 2; ++round) {  // also after a fence
-    for (const pmem::Offset at : {kPage + 128, 3 * kPage + 4088}) {
-      medium.store(medium.at<pmem::Word>(at), 5);
-      guarded = medium.at(at / kPage * kPage);
+    for (const Flush flush : {Flush{kPage + 128, 8, kPage}, Flush{3 * kPage + 4088, 8, 3 * kPage},
+                              // From the copies on, and to a word of the last page.
+                              Flush{64, 3 * kPage, kPage}, Flush{64, 3 * kPage, 2 * kPage},
+                              Flush{64, 3 * kPage, 3 * kPage}}) {
+      medium.store(medium.at<pmem::Word>(flush.at), 5);
+      guarded = medium.at(flush.page);
       ASSERT_EQ(::mprotect(guarded, kPage, PROT_READ), 0);
       faulted = false;
-      medium.flush(medium.at(at), sizeof(pmem::Word));
-      EXPECT_TRUE(faulted);
-      EXPECT_EQ(pmem::load(medium.at<pmem::Word>(at)), 5U);
+      medium.flush(medium.at(flush.at), flush.bytes);
+      EXPECT_TRUE(faulted) << flush.at << ", " << flush.page;
+      EXPECT_EQ(pmem::load(medium.at<pmem::Word>(flush.at)), 5U);
     }
     EXPECT_TRUE(medium.fence());
   }
