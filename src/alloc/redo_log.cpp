@@ -50,9 +50,11 @@ std::uint64_t RedoLog::checksum_of(const Word* words, std::size_t count) {
                               words[0]);
 }
 
-std::size_t RedoLog::claim_lane() {
+std::size_t RedoLog::claim_lane(Waits waits) {
+  constexpr std::uint64_t kPatience = 2'000'000'000;  // nanoseconds
   // Threads start at their own lane, so that they rarely meet.
   const std::size_t home = base::thread_slot() % kFirstLate;
+  std::uint64_t since = 0;
   for (unsigned round = 0; !medium_.failed(); ++round) {
     std::uint64_t busy = busy_.load(std::memory_order_relaxed);
     while (busy != ~std::uint64_t{0}) {
@@ -64,6 +66,11 @@ std::size_t RedoLog::claim_lane() {
                                       std::memory_order_acquire)) {
         return index;
       }
+    }
+    if (waits == Waits::two_seconds) {
+      const std::uint64_t now = base::now_ns();
+      if (round == 0) since = now;
+      if (now - since > kPatience) break;
     }
     base::wait_a_little(round);
   }
@@ -108,10 +115,10 @@ void RedoLog::truncate(Word* words) {
   words[1] = 0;
 }
 
-Outcome RedoLog::commit(const Redo& record) {
+Outcome RedoLog::commit(const Redo& record, Waits waits) {
   if (record.overflowed() || !legal(record.entries())) return Outcome::corrupt;
-  const std::size_t index = claim_lane();
-  if (index == pmem::kLanes) return Outcome::io_error;
+  const std::size_t index = claim_lane(waits);
+  if (index == pmem::kLanes) return medium_.failed() ? Outcome::io_error : Outcome::out_of_space;
   Word* const words = lane(index);
   write(words, record);
   if (!medium_.fence()) return Outcome::io_error;  // R1: whole before the first word changes

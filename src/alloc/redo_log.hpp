@@ -100,13 +100,18 @@ class Redo {
   bool overflowed_ = false;
 };
 
-// Thread safety: commit() from any thread; waits while all lanes are busy.
+// Thread safety: commit() from any thread; waits while all 32 lanes are busy.
 class RedoLog {
  public:
   // Of a lane, see above.
   static constexpr unsigned kCountShift = 56;
   static constexpr std::size_t kContentWord = 2;
   static constexpr std::size_t kEntriesWord = 3;
+
+  enum class Waits : std::uint8_t {
+    always,
+    two_seconds,  // for who holds no lock that others wait for; then out_of_space, nothing changed
+  };
 
   explicit RedoLog(pmem::Medium& medium)
       : medium_(medium), late_(std::make_unique<std::array<Late, kLateSlots>>()) {}
@@ -115,7 +120,7 @@ class RedoLog {
   // corrupt, and nothing changed: the record overflowed or names a word outside the pool.
   // io_error: a write-back failed; all of it or nothing is there after the next recovery, so the
   // record's blocks must neither be used nor be given back.
-  [[nodiscard]] Outcome commit(const Redo& record);
+  [[nodiscard]] Outcome commit(const Redo& record, Waits waits = Waits::always);
 
   // The same with one fence; the caller holds the locks of both owners (the second may be 0), which
   // are no other record's but this thread slot's (L2). As commit() where it saves nothing: fences
@@ -182,8 +187,8 @@ class RedoLog {
   [[nodiscard]] pmem::Word* lane(std::size_t index) const {
     return medium_.at<pmem::Word>(pmem::kLanesAt + index * pmem::kLaneBytes);
   }
-  // kLanes: a write-back failed, no more records.
-  std::size_t claim_lane();
+  // kLanes: a write-back failed, no more records; or all lanes were busy for so long.
+  std::size_t claim_lane(Waits waits);
 
   pmem::Medium& medium_;
   std::atomic<std::uint64_t> busy_{~std::uint64_t{0} << kFirstLate};  // a bit per lane

@@ -103,6 +103,10 @@ Descriptor Descriptor::another() const noexcept {
   // The thread's: the process's first one may have ended, or have other files.
   (void)std::snprintf(path.data(), path.size(), "/proc/thread-self/fd/%d", fd_);
   Descriptor other(::open(path.data(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  // Not one of the standard ones, which the program may have closed to open it again.
+  if (other.valid() && other.get() <= STDERR_FILENO) {
+    other = Descriptor(::fcntl(other.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  }
   if (!other.valid() || identity(other.get()) != identity(fd_)) return {};
   // Each thread may want one: the program keeps half of what it may have.
   const auto number = static_cast<std::uint64_t>(other.get());
@@ -156,21 +160,16 @@ int reserve_blocks(const Descriptor& file, std::uint64_t from, std::uint64_t to)
 
 int append_zeros(const Descriptor& file, std::uint64_t bytes) noexcept {
   static constexpr std::array<std::byte, kPage> kZeros{};
-  // Where another thread has made it that long, it alone may have been told that it failed: what is
-  // written behind that makes the size this one's, too.
-  bool appended = false;
   while (true) {
     struct stat info {};
     if (::fstat(file.get(), &info) != 0) return errno;
     const auto now = static_cast<std::uint64_t>(info.st_size);
-    if (now >= bytes && appended) return 0;
-    const std::uint64_t more = now < bytes ? std::min(bytes - now, kPage) : kPage;
-    const iovec piece{const_cast<std::byte*>(kZeros.data()), more};
-    // Wherever the end is then; `now` is for who does not know the flag.
+    if (now >= bytes) return 0;
+    const iovec piece{const_cast<std::byte*>(kZeros.data()), std::min(bytes - now, kPage)};
+    // At the end that it has then.
     const ssize_t n = ::pwritev2(file.get(), &piece, 1, static_cast<off_t>(now), RWF_APPEND);
     if (n == 0) return ENOSPC;
     if (n < 0 && errno != EINTR) return errno;
-    appended = appended || n > 0;
   }
 }
 
@@ -347,8 +346,12 @@ void Mapping::touch(std::uint64_t from, std::uint64_t to) const noexcept {
 
 bool Mapping::map_again(const Descriptor& file, std::uint64_t from, std::uint64_t to,
                         int protection, int flags) {
-  return ::mmap(base_ + from, to - from, protection, flags | MAP_NORESERVE, file.get(),
-                static_cast<off_t>(from)) != MAP_FAILED;
+  void* const at = ::mmap(base_ + from, to - from, protection, flags | MAP_NORESERVE, file.get(),
+                          static_cast<off_t>(from));
+  if (at == base_ + from) return true;
+  // Kernels that do not know MAP_FIXED_NOREPLACE take the address for a wish.
+  if (at != MAP_FAILED) ::munmap(at, to - from);
+  return false;
 }
 
 bool Mapping::copy(const Descriptor& file, std::uint64_t from, std::uint64_t to, bool reserved) {
@@ -369,9 +372,12 @@ bool Mapping::open(std::uint64_t from, std::uint64_t to) {
 
 bool Mapping::share(const Descriptor& file, std::uint64_t from, std::uint64_t to) {
   constexpr int kUsable = PROT_READ | PROT_WRITE;
-  // Again: as in copy(), and others may use it already.
-  return map_again(file, from, to, kUsable, MAP_SHARED | MAP_FIXED) ||
-         map_again(file, from, to, kUsable, MAP_SHARED | MAP_FIXED_NOREPLACE);
+  if (map_again(file, from, to, kUsable, MAP_SHARED | MAP_FIXED)) return true;
+  const int error = errno;
+  // As in copy(), and others may use it already.
+  const bool shared = map_again(file, from, to, kUsable, MAP_SHARED | MAP_FIXED_NOREPLACE);
+  errno = error;
+  return shared;
 }
 
 bool Mapping::back_with_huge_page(const Descriptor& file, std::uint64_t at) const {

@@ -50,8 +50,8 @@ Result<void> allocate(const Descriptor& file, std::uint64_t from, std::uint64_t 
 [[nodiscard]] int reserve_blocks(const Descriptor& file, std::uint64_t from,
                                  std::uint64_t to) noexcept;
 
-// For file systems that cannot: writes zeros behind the end, some at least, until the file has
-// `bytes` or more; what it has is not touched. 0 or errno. Linux 4.16.
+// For file systems that cannot: writes zeros behind the end until the file has `bytes` at least, or
+// some more if others do so, too; what it has is not touched. 0 or errno. Linux 4.16.
 [[nodiscard]] int append_zeros(const Descriptor& file, std::uint64_t bytes) noexcept;
 
 // What one page table entry can map; mappings are aligned so.
@@ -111,7 +111,8 @@ class Mapping {
                           bool reserved = false);
   // Pages that are reserved may be used. They may be open already.
   [[nodiscard]] bool open(std::uint64_t from, std::uint64_t to);
-  // Maps pages that are reserved as the file's own. They may be that already.
+  // Maps pages that are reserved as the file's own. They may be that already. False: they cannot be
+  // used.
   [[nodiscard]] bool share(const Descriptor& file, std::uint64_t from, std::uint64_t to);
 
   // All pages of [from, to) are there afterwards, where the system knows how (Linux 5.14).

@@ -501,12 +501,16 @@ PoolFile::Grown PoolFile::back(std::uint64_t target, Turn* turn) noexcept {
 PoolFile::Grown PoolFile::back_file(std::uint64_t target, Turn& turn) noexcept {
   using Phase = GrowthTurns::Phase;
   const std::uint64_t now = medium_->size();
-  if (medium_->write_back() != nullptr) medium_->prepare_sync();
+  // Who is stopped after it was told of a failure may have been told alone (write_back.hpp, W4).
+  const bool on_disk = medium_->write_back() != nullptr;
+  if (on_disk) medium_->prepare_sync();
+  const Descriptor mine =
+      on_disk || domain_.domain == Domain::process ? Descriptor() : file_.another();
   take_huge_pages(now, target, turn);
   int error = reserve_blocks(file_, now, target);
   if (error == EOPNOTSUPP) error = append_zeros(file_, target);
   if (error == 0) {
-    if (!sync_size()) {
+    if (!sync_size(mine)) {
       medium_->fail();
       return Grown::refused;
     }
@@ -521,9 +525,10 @@ PoolFile::Grown PoolFile::back_file(std::uint64_t target, Turn& turn) noexcept {
 }
 
 // The new size must survive before anything in the new part is acknowledged.
-bool PoolFile::sync_size() noexcept {
+bool PoolFile::sync_size(const Descriptor& mine) noexcept {
   if (domain_.domain == Domain::process) return true;
-  return medium_->write_back() != nullptr ? medium_->sync() : ::fdatasync(file_.get()) == 0;
+  if (medium_->write_back() != nullptr) return medium_->sync();
+  return ::fdatasync((mine.valid() ? mine : file_).get()) == 0;
 }
 
 // --- Growth ahead --------------------------------------------------------------------------------

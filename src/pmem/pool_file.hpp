@@ -138,7 +138,7 @@ class PoolFile {
   void start_ahead();
   void run_ahead();
   bool step_ahead();
-  [[nodiscard]] bool sync_size() noexcept;
+  [[nodiscard]] bool sync_size(const Descriptor& mine) noexcept;
   [[nodiscard]] bool extend_copies(std::uint64_t to) noexcept;
   void drop_unborn(std::uint64_t file_bytes);
   void take_huge_pages(std::uint64_t from, std::uint64_t to, const Turn& turn);

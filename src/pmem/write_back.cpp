@@ -9,8 +9,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "base/seam.hpp"
-
 namespace everleaf::pmem {
 namespace {
 
@@ -73,7 +71,9 @@ bool WriteBack::close(Copies seen) noexcept {
 void WriteBack::prepare(unsigned slot) noexcept {
   Local& mine = locals_[slot];
   // W4: not when something may have been written that the next fence covers.
-  if (slot != kMaxThreads && !mine.noted && !mine.file.valid()) mine.file = file_.another();
+  if (slot == kMaxThreads || mine.noted || mine.file.valid()) return;
+  const std::uint32_t tries = mine.tries++;
+  if ((tries & (tries - 1)) == 0) mine.file = file_.another();  // ever more seldom
 }
 
 void WriteBack::note(unsigned slot, std::uint64_t begin, std::uint64_t end) noexcept {
@@ -83,7 +83,8 @@ void WriteBack::note(unsigned slot, std::uint64_t begin, std::uint64_t end) noex
   const std::uint64_t first = begin / kPage;
   const std::uint64_t last = (std::min(end, copied) + kPage - 1) / kPage;
   if (slot == kMaxThreads) {
-    if (first < last) write_pages(mine, first, last);  // of which nobody else has one
+    slotless_.store(true, std::memory_order_relaxed);
+    if (first < last) write_pages(mine, first, last);  // at once: there is no list
   } else {
     mine.noted = true;
     for (std::uint64_t page = first; page < last; ++page) {
@@ -146,15 +147,15 @@ void WriteBack::write_pages(const Local& mine, std::uint64_t first, std::uint64_
 // --- Fences --------------------------------------------------------------------------------------
 
 bool WriteBack::fence(unsigned slot, std::atomic<bool>& failed) noexcept {
-  if (slot == kMaxThreads) return sync(slot, failed);
-  Local& mine = locals_[slot];
-  if (!mine.noted) return true;
-  sort(mine);
-  if (!failed.load(std::memory_order_relaxed)) write_noted(mine);
-  const bool good = sync(slot, failed);
-  mine.noted = false;
-  mine.count = 0;
-  return good;
+  bool good = true;
+  if (Local& mine = locals_[slot]; mine.noted) {
+    sort(mine);
+    if (!failed.load(std::memory_order_relaxed)) write_noted(mine);
+    good = sync(slot, failed);
+    mine.noted = false;
+    mine.count = 0;
+  }
+  return !slotless_.load(std::memory_order_relaxed) ? good : sync_in_turn(failed) && good;
 }
 
 bool WriteBack::sync(unsigned slot, std::atomic<bool>& failed) noexcept {
@@ -172,12 +173,8 @@ bool WriteBack::sync_by(const Descriptor& file, std::atomic<bool>& failed) const
 
 // W4: what failed before this turn was told to a turn before it.
 bool WriteBack::sync_in_turn(std::atomic<bool>& failed) noexcept {
-  for (unsigned round = 0; syncing_.exchange(true, std::memory_order_acquire); ++round) {
-    base::wait_a_little(round);
-  }
-  const bool good = sync_by(file_, failed);
-  syncing_.store(false, std::memory_order_release);
-  return good;
+  const base::MutexGuard guard(turn_);
+  return sync_by(file_, failed);
 }
 
 }  // namespace everleaf::pmem

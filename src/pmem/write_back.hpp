@@ -25,7 +25,8 @@
 //       whose write-back failed, and another thread was told of that before this slot opened its
 //       file, that is too late.) Slots that get no file of their own (few descriptors are left, no
 //       right to open the file again, no /proc) and threads without a slot share the pool's, one at
-//       a time, and who was told says so to the next.
+//       a time, and who was told says so to the next. Once threads without a slot were here all
+//       fences sync by that, too: a thread may get its slot between its flush and its fence.
 //   W5. copies() is changed by one word: longer, or closed for good. Both are done before a size of
 //       the pool is published that needs them, and may be done twice.
 #pragma once
@@ -35,6 +36,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/seam.hpp"
 #include "pmem/file.hpp"
 
 namespace everleaf::pmem {
@@ -84,6 +86,7 @@ class WriteBack {
     std::unique_ptr<std::uint32_t[]> pages;  // noted copies, kMostNoted at most
     std::size_t count = 0;                   // of them
     bool noted = false;                      // something
+    std::uint32_t tries = 0;                 // to get a file
   };
 
   static constexpr Copies copies_of(std::uint64_t word) noexcept {
@@ -106,8 +109,9 @@ class WriteBack {
   const std::uint64_t budget_;
   std::atomic<std::uint64_t> taken_{0};
   std::atomic<std::uint64_t> copies_{0};  // W5: pages, and in bit 0 whether it is closed
-  std::atomic<bool> syncing_{false};      // by file_
   std::atomic<bool> refused_{false};      // a write was: no sync succeeds any more
+  std::atomic<bool> slotless_{false};     // threads without a slot were here, and may have one now
+  base::Mutex turn_;                      // to sync by file_
   const std::unique_ptr<Local[]> locals_;
 };
 

@@ -357,7 +357,8 @@ DescriptorPool::Lane* DescriptorPool::new_lane(unsigned slot) {
   if (!heap_.activate(record, block)) return nullptr;
   record.cover(block, sizeof(LaneAt));
   record.store(table_ + offsetof(TableAt, lanes) + slot * sizeof(Word), block);
-  const Outcome outcome = redo_.commit(record);
+  // Not for ever: threads that are stopped here hold a lane of the log each.
+  const Outcome outcome = redo_.commit(record, alloc::RedoLog::Waits::two_seconds);
   if (outcome != Outcome::done) {
     if (outcome != Outcome::io_error) heap_.recycle(block);
     return nullptr;

@@ -436,8 +436,6 @@ void stop_in_every_operation() {
   };
   Rare rare;
   stop_in<K>(even(4), insert, others, rare);
-  stop_in<K>(even(4), updates, others, rare);
-  stop_in<K>(even(4), reads, others, rare, kSpec, false);
   stop_in<K>(even(12), splits, others, rare);
   stop_in<K>(even(12), merges, others, rare);
   std::vector<std::uint64_t> keys = that_split_two_levels<K>();
@@ -447,13 +445,19 @@ void stop_in_every_operation() {
   };
   keys.pop_back();
   stop_in<K>(keys, splits_twice, others, rare);
-  stop_in<K>(even(4), insert, others, rare, std::string(kSpec) + ":reserve=entry");
   const std::string payloads = std::string(kSpec) + ":values=bytes:inline=0";
-  stop_in<K>(even(4), insert, others, rare, payloads);
   stop_in<K>(even(4), updates, others, rare, payloads);
-  // Where fences do not wait references go at once (W6).
-  stop_in<K>(even(4), insert, others, rare, kSpec, true, Domain::cache);
-  stop_in<K>(even(12), splits, others, rare, kSpec, true, Domain::cache);
+  if constexpr (std::is_same_v<K, std::uint64_t>) {  // what the kind of the keys changes nothing of
+    stop_in<K>(even(4), updates, others, rare);
+    stop_in<K>(even(4), reads, others, rare, kSpec, false);
+    stop_in<K>(even(4), insert, others, rare, std::string(kSpec) + ":reserve=entry");
+    stop_in<K>(even(4), insert, others, rare, payloads);
+    // Where fences do not wait references go at once (W6).
+    stop_in<K>(even(4), insert, others, rare, kSpec, true, Domain::cache);
+    stop_in<K>(even(12), splits, others, rare, kSpec, true, Domain::cache);
+    // Where nothing orders the stores to a line (calls of the system: scenarios.growth, Fence.*).
+    stop_in<K>(even(12), splits, others, rare, kSpec, true, Domain::disk);
+  }
   EXPECT_GT(rare.helped, 0U);
   EXPECT_GT(rare.failed, 0U);
 }

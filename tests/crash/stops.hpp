@@ -123,14 +123,16 @@ inline Stop stop_first(std::optional<std::uint64_t> at, Stops stops, const Threa
   return {policy.began_at, stopped, ended[0]};
 }
 
-// `once(at, stops)` sets the threads up and stops the first; here at every point of its act().
-// Returns their number.
+// `once(at, stops)` sets the threads up and stops the first; here at every point of its act(), and
+// at each fourth one also for so long that the other one has ended. Returns their number.
 template <class Once>
 std::uint64_t stop_everywhere(Once once) {
+  constexpr std::uint64_t kLongStops = 4;
   const std::uint64_t from = once(std::nullopt, Stops::for_ever).began_at;
   std::uint64_t point = from;
   for (Stop stop{.stopped = true}; stop.stopped; ++point) {
     for (const Stops stops : {Stops::for_long, Stops::for_ever}) {
+      if (stops == Stops::for_long && (point - from) % kLongStops != 0) continue;
       stop = once(point, stops);
       if (testing::Test::HasFailure()) {
         ADD_FAILURE() << "point " << point - from

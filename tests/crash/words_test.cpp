@@ -258,6 +258,22 @@ TEST(Words, ThreeThreads) {
   }
 }
 
+// ABA: values that come back while another operation on them is under way, each time by another
+// operation of the same descriptors.
+TEST(Words, ValuesThatComeBack) {
+  for (const char* const text :
+       {"0,0/0:0>1+1:0>1/0:0>2+1:0>2,0:2>0+1:2>0,0:0>2+1:0>2,0:2>0+1:2>0",
+        "0,0/0:0>1+1:0>1,0:1>0+1:1>0/1:0>1+0:0>1,1:1>0+0:1>0", "0,0/0:0>1+1:0>1/0:0>2,0:2>0"}) {
+    WordsConfig config = config_of(text);
+    config.preemptions = 2;
+    config.random_runs = 100;
+    for (const Domain domain : {Domain::memory, Domain::cache}) {
+      config.domain = domain;
+      EXPECT_GT(explore(config).schedules, 100U);
+    }
+  }
+}
+
 // Who is stopped for ever, anywhere, holds up nobody.
 TEST(Words, NobodyWaits) {
   bool without_lock = false;
@@ -267,7 +283,7 @@ TEST(Words, NobodyWaits) {
         "b,0/0:b+1:+1!/0:b+1:+1!",
         "b,b/0:b!,1:b!,0:b!,1:b!,0:b!,0:-!/0:b!,1:b!,0:b!,1:b!,0:b!,0:-!"}) {
     // In `cache` references go at once (W6).
-    for (const Domain domain : {Domain::memory, Domain::cache}) {
+    for (const Domain domain : {Domain::memory, Domain::cache, Domain::disk}) {
       WordsConfig config = config_of(text);
       config.domain = domain;
       config.preemptions = 0;

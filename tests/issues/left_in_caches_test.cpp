@@ -2,7 +2,8 @@
 // reopened pool judged those pages, recovered by what they held and truncated the record; a power
 // loss then took them away. And a process that was killed leaves dirty pages, which the next
 // process read and built on without their being on the disk. Now a writable open in `disk` writes
-// back what is dirty and drops what is cached, and recovery stores again what a record covers.
+// back what is dirty and drops what is cached, and recovery flushes what a record covers, which
+// stores to its pages once more.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>

@@ -12,7 +12,10 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include "alloc/redo_log.hpp"
 #include "hooks.hpp"
 #include "pmem/format.hpp"
 #include "support.hpp"
@@ -203,6 +206,67 @@ TEST_P(SharedFailure, NoFileIsOpenedBetweenAFlushAndItsFence) {
   other.join();
   reset_hooks();
   EXPECT_EQ(calls, (std::vector<std::string>{"none", "sync", "open", "flushed", "sync"}));
+}
+
+// The program keeps half of the descriptors that it may have, and the standard ones.
+TEST_P(SharedFailure, DescriptorsAreLeft) {
+  const Scratch scratch;
+  Pool pool = Pool::open(scratch / "pool", options()).value();
+  const pmem::Descriptor& file = PoolAccess::state(pool).file().descriptor();
+  EXPECT_TRUE(file.another().valid());
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  struct rlimit small = before;
+  small.rlim_cur = 2 * static_cast<rlim_t>(file.get());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &small), 0);
+  EXPECT_FALSE(file.another().valid());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  const int standard = ::dup(STDIN_FILENO);
+  ::close(STDIN_FILENO);
+  EXPECT_GT(file.another().get(), STDERR_FILENO);
+  ::dup2(standard, STDIN_FILENO);
+  ::close(standard);
+}
+
+// Threads that are stopped in their first operation keep lanes of the redo log.
+TEST(RedoLanes, AreNotWaitedForForEver) {
+  constexpr int kLanes = 32;
+  const Scratch scratch;
+  Pool pool = Pool::open(scratch / "pool", on_disk()).value();
+  auto index = pool.index<std::uint64_t>("index", "bztree").value();
+  ASSERT_EQ(index.insert(1, 1), Outcome::done);
+  alloc::RedoLog& redo = PoolAccess::state(pool).redo();
+  std::counting_semaphore<kLanes> stopped(0);
+  std::counting_semaphore<kLanes> may_go(0);
+  hooks.fdatasync = [&](int) -> Answer {
+    if (role == Role::is_told) {
+      role = Role::none;
+      stopped.release();
+      may_go.acquire();
+    }
+    return std::nullopt;
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kLanes; ++i) {
+    threads.emplace_back([&] {
+      role = Role::is_told;
+      EXPECT_EQ(redo.commit(alloc::Redo()), Outcome::done);
+    });
+  }
+  for (int i = 0; i < kLanes; ++i) stopped.acquire();
+  std::thread new_one([&] {
+    EXPECT_EQ(index.insert(2, 2), Outcome::out_of_space);
+    EXPECT_EQ(*index.find(1), 1U);
+  });
+  new_one.join();
+  EXPECT_EQ(index.insert(3, 3), Outcome::done) << "it has a descriptor";
+  may_go.release(kLanes);
+  for (auto& thread : threads) thread.join();
+  std::thread another([&] { EXPECT_EQ(index.insert(2, 2), Outcome::done); });
+  another.join();
+  reset_hooks();
+  EXPECT_EQ(index.size(), 3U);
+  EXPECT_EQ(unsound(pool), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Mapped, SharedFailure, testing::Bool(), [](const auto& of) {

@@ -100,8 +100,7 @@ TEST(WriteBack, WordsArriveWhole) {
   const int file = ::open(mapped.path().c_str(), O_RDONLY);
   std::set<pmem::Word> values;
   for (std::uint64_t i = 0; i < scaled(20'000); ++i) {
-    medium.flush(medium.at(0), kPage);
-    ASSERT_TRUE(medium.fence());
+    medium.write_back()->note(kMaxThreads, 0, kPage);  // without a slot: written at once
     ASSERT_EQ(::pread(file, found.data(), kPage, 0), static_cast<ssize_t>(kPage));
     for (const pmem::Word word : found) {
       ASSERT_EQ(word, word % 256 * 0x0101'0101'0101'0101U);
@@ -150,6 +149,19 @@ TEST(WriteBack, WritesForThreadsWithoutASlot) {
   for (unsigned t = 0; t < 3; ++t) threads.emplace_back(work, t);
   for (auto& thread : threads) thread.join();
   EXPECT_TRUE(read_bytes(mapped.path()) == mapped.bytes());
+}
+
+// A thread that has no slot when it flushes may have one when it fences.
+TEST(WriteBack, SyncsWhatWasFlushedWithoutASlot) {
+  Mapped mapped(kPage);
+  pmem::Medium& medium = mapped.medium();
+  std::atomic<bool> failed = false;
+  medium.write_back()->note(kMaxThreads, kPage, kPage + 8);
+  EXPECT_TRUE(medium.fence());
+  const auto seen = medium.write_back()->fence(0, failed);
+  EXPECT_TRUE(seen);
+  failed = true;  // what a sync by the common file was told
+  EXPECT_FALSE(medium.write_back()->fence(0, failed));
 }
 
 // --- W4: of a shared mapping ---------------------------------------------------------------------
