@@ -1,14 +1,20 @@
 // Power cuts of a real file system: ext4 on a loop device, which EXT4_IOC_SHUTDOWN stops at once,
 // its journal where it was. What the file system had not written is gone when it is mounted again.
+// And write-backs of it that fail, because what the device lies in is full.
 // Needs root, a loop device and mkfs.ext4; is skipped without them.
+#include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "pmem/file.hpp"
+#include "pmem/medium.hpp"
 #include "support.hpp"
 
 namespace everleaf::test {
@@ -20,15 +26,10 @@ constexpr std::uint32_t kLeaveTheJournal = 2;
 
 class LoopMount {
  public:
-  LoopMount() {
-    std::filesystem::create_directory(point_);
-    made_ = ran("truncate --size=48M " + image() + " && mkfs.ext4 -q -F " + image()) && mount();
-  }
+  LoopMount() { make(""); }
   LoopMount(const LoopMount&) = delete;
   LoopMount& operator=(const LoopMount&) = delete;
-  ~LoopMount() {
-    if (mounted_) (void)ran("umount --lazy " + point_.string());
-  }
+  ~LoopMount() { unmount(); }
   [[nodiscard]] bool made() const { return made_; }
   [[nodiscard]] std::filesystem::path operator/(const char* name) const { return point_ / name; }
 
@@ -44,19 +45,63 @@ class LoopMount {
     return !mounted_ && mount();
   }
 
- private:
+ protected:
   static bool ran(const std::string& command) {
     return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
   }
-  [[nodiscard]] std::string image() const { return (scratch_ / "image").string(); }
+  // Below the image; nothing is made yet.
+  explicit LoopMount(const char* below) : image_(scratch_ / below) {}
+  [[nodiscard]] std::filesystem::path below() const { return image_.parent_path(); }
+  [[nodiscard]] std::string image() const { return image_.string(); }
+  void make(const std::string& features) {
+    std::filesystem::create_directories(point_);
+    made_ =
+        ran("truncate --size=48M " + image() + " && mkfs.ext4 -q -F " + features + ' ' + image()) &&
+        mount();
+  }
+  void unmount() {
+    if (mounted_) mounted_ = !ran("umount --lazy " + point_.string());
+  }
+
+ private:
   [[nodiscard]] bool mount() {
     return mounted_ = ran("mount -o loop " + image() + ' ' + point_.string());
   }
 
   Scratch scratch_;
+  std::filesystem::path image_ = scratch_ / "image";
   std::filesystem::path point_ = scratch_ / "mount";
   bool made_ = false;
   bool mounted_ = false;
+};
+
+// A disk that takes no block that it has not had, once it is full.
+class FullMount : public LoopMount {
+ public:
+  FullMount() : LoopMount("memory/image") {
+    std::filesystem::create_directory(below());
+    filled_ = ran("mount -t tmpfs -o size=24M none " + below().string());
+    if (filled_) make("-b 4096");
+  }
+  ~FullMount() {
+    unmount();
+    if (filled_) (void)ran("umount --lazy " + below().string());
+  }
+  // The image no longer has the blocks of this file: to write one is an error once it is full.
+  void take_back(const pmem::Descriptor& file, std::uint64_t pages) const {
+    const auto below_it = pmem::Descriptor::open(image(), O_RDWR).value();
+    for (std::uint64_t page = 0; page < pages; ++page) {
+      auto block = static_cast<int>(page);
+      ASSERT_EQ(::ioctl(file.get(), FIBMAP, &block), 0);
+      ASSERT_EQ(::fallocate(below_it.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                            off_t{block} * kPage, kPage),
+                0);
+    }
+  }
+  void fill() const { (void)ran("dd if=/dev/zero bs=64K of=" + (below() / "ballast").string()); }
+
+ private:
+  bool filled_ = false;
 };
 
 PoolOptions on_disk() {
@@ -147,6 +192,52 @@ TEST(LoopExt4, Buffered) {
 }
 TEST(LoopExt4, Strict) {
   cut_and_look("wbtree", false);
+}
+
+// What the kernel makes of a failed write-back (W4 of src/pmem/write_back.hpp). Three threads
+// store; two flush, and the first one's fence has the pages of all three written, is told that they
+// failed, and says so to nobody. The second one is told as well, by its own file. The third one
+// flushes, and has its file, only now.
+void each_thread_is_told(bool copies) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  FullMount disk;
+  if (!disk.made()) GTEST_SKIP() << "needs mkfs.ext4 and a loop device";
+  constexpr std::uint64_t kBytes = std::uint64_t{4} << 20;
+  constexpr std::uint64_t kPages = 40;  // of each thread
+  const auto file = pmem::Descriptor::open(disk / "file", O_RDWR | O_CREAT).value();
+  write_bytes(disk / "file", std::vector<std::byte>(kBytes));
+  ASSERT_EQ(::fsync(file.get()), 0);
+  auto mapping = pmem::Mapping::shared(file, kBytes, false).value();
+  ASSERT_TRUE(!copies || mapping.copy(file, 0, kBytes));
+  pmem::WriteBack write_back(file, mapping.base(), kBytes, pmem::WriteBack::kNoBudget);
+  ASSERT_TRUE(write_back.extend(write_back.copies(), copies ? kBytes : 0));
+  const auto each_page = [&](unsigned slot, auto&& act) {
+    for (std::uint64_t i = 0; i < kPages; ++i) act((slot * 100 + i) * pmem::WriteBack::kPage);
+  };
+  ASSERT_NO_FATAL_FAILURE(disk.take_back(file, kBytes / kPage));
+  disk.fill();
+  for (const unsigned slot : {0U, 1U, 2U}) {
+    each_page(slot, [&](pmem::Offset at) {
+      *reinterpret_cast<pmem::Word*>(mapping.base() + at) = slot + 1;
+    });
+  }
+  const auto flush = [&](unsigned slot) {
+    each_page(slot, [&](pmem::Offset at) { write_back.note(slot, at, at + pmem::kLine); });
+  };
+  std::array<std::atomic<bool>, 3> failed{};  // each thread's own: nobody tells the others
+  flush(0);
+  flush(1);
+  EXPECT_FALSE(write_back.fence(0, failed[0]));
+  EXPECT_FALSE(write_back.fence(1, failed[1])) << "it was not told";
+  flush(2);
+  EXPECT_FALSE(write_back.fence(2, failed[2])) << "it was not told, and wrote nothing";
+}
+
+TEST(LoopExt4, EachThreadIsToldOfAFailedWriteBack) {
+  each_thread_is_told(false);
+}
+TEST(LoopExt4, EachThreadIsToldOfAFailedWriteBackOfCopies) {
+  each_thread_is_told(true);
 }
 
 }  // namespace
