@@ -54,6 +54,7 @@ void WriteBack::give_back(std::uint64_t bytes) noexcept {
 
 bool WriteBack::change(Copies from, Copies to) noexcept {
   std::uint64_t expected = word_of(from);
+  // Release: pages that are copies were opened before. Acquire: so were those of who was faster.
   return copies_.compare_exchange_strong(expected, word_of(to), std::memory_order_acq_rel,
                                          std::memory_order_relaxed);
 }
@@ -155,6 +156,7 @@ bool WriteBack::fence(unsigned slot, std::atomic<bool>& failed) noexcept {
     mine.noted = false;
     mine.count = 0;
   }
+  // Relaxed: who flushed without a slot set it itself.
   return !slotless_.load(std::memory_order_relaxed) ? good : sync_in_turn(failed) && good;
 }
 
@@ -163,7 +165,8 @@ bool WriteBack::sync(unsigned slot, std::atomic<bool>& failed) noexcept {
   return mine.file.valid() ? sync_by(mine.file, failed) : sync_in_turn(failed);
 }
 
-// Sticky: after a failed write-back the kernel may call the pages clean.
+// Sticky: after a failed write-back the kernel may call the pages clean. (Release and acquire order
+// nothing that W4 needs: a thread is told by its file, or has the turn, whose mutex orders.)
 bool WriteBack::sync_by(const Descriptor& file, std::atomic<bool>& failed) const noexcept {
   const bool good = !failed.load(std::memory_order_acquire) &&
                     !refused_.load(std::memory_order_acquire) && ::fdatasync(file.get()) == 0;
