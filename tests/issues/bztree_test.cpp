@@ -159,7 +159,7 @@ TEST(BzTree, CodeBehindTheLast) {
   pmem::Medium& medium = PoolAccess::state(pool).medium();
   const auto node = [&] { return root_of(pool).child; };
   const auto children = [&] {
-    return tree::bztree::Header::of(*medium.at<pmem::Word>(node())).count;
+    return tree::bztree::Header{*medium.at<pmem::Word>(node())}.count();
   };
   for (std::uint64_t i = 0; children() != 3; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
   std::byte& code = *medium.at<std::byte>(node() + Inner::kCodesAt + 2 * 2);
@@ -268,9 +268,9 @@ TEST(BzTree, MetadataThatSearchesDoNotSee) {
   using Leaf = tree::bztree::Leaf<tree::bztree::U64Keys>;
   pmem::Medium& medium = PoolAccess::state(pool).medium();
   const auto header = [&] {
-    return tree::bztree::Header::of(*medium.at<pmem::Word>(root_of(pool).child));
+    return tree::bztree::Header{*medium.at<pmem::Word>(root_of(pool).child)};
   };
-  for (std::uint64_t i = 0; header().level == 0; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
+  for (std::uint64_t i = 0; header().level() == 0; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
   const auto at = *Inner(medium.at(root_of(pool).child)).child(0);
   const Leaf leaf(medium.at(at));
   ASSERT_GT(leaf.header().count, 2U);
@@ -305,11 +305,11 @@ TEST(BzTree, LeavesWithoutBits63) {
   constexpr std::uint64_t kKeys = 100;
   for (std::uint64_t i = 0; i < kKeys; ++i) ASSERT_EQ(index.insert(i, i | kTop), Outcome::done);
   const auto node = root_of(pool).child;
-  const std::uint32_t children = Header::of(*medium.at<pmem::Word>(node)).count;
+  const std::uint32_t children = Header{*medium.at<pmem::Word>(node)}.count();
   unsigned leaves = 0;
   for (std::uint32_t i = 0; i < children; ++i) {
     const auto at = *Inner(medium.at(node)).child(i);
-    ASSERT_EQ(Leaf(medium.at(at)).header().level, 0U);
+    ASSERT_EQ(Leaf(medium.at(at)).header().level(), 0U);
     leaves += Leaf(medium.at(at)).has_tops() && Leaf(medium.at(at)).header().count != 0 ? 1 : 0;
     *medium.at<pmem::Word>(at) &= ~(pmem::Word{1} << 56);
     *medium.at<pmem::Word>(at + Leaf::tops_at(1024)) = 0;
@@ -368,7 +368,7 @@ TEST(BzTree, WildSibling) {
     for (std::uint64_t i = 0; i < 20; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
     pmem::Medium& medium = PoolAccess::state(pool).medium();
     const auto node = root_of(pool).child;
-    ASSERT_GE(tree::bztree::Header::of(*medium.at<pmem::Word>(node)).count, 2U);
+    ASSERT_GE(tree::bztree::Header{*medium.at<pmem::Word>(node)}.count(), 2U);
     *Inner(medium.at(node)).child(1) = wild;
     Outcome outcome = Outcome::done;
     for (std::uint64_t i = 0; i < 20 && outcome != Outcome::corrupt; ++i) outcome = index.remove(i);

@@ -96,7 +96,7 @@ std::size_t BzTree<Keys>::size_of_root_leaf() const {
   const alloc::Grace::Pin pin(c_.grace);
   const Offset at = words_->read(&root()->child);
   Items items;
-  const bool is_leaf = readable(at) && inner(at).header().level == 0 && gather(leaf(at), items);
+  const bool is_leaf = readable(at) && inner(at).header().level() == 0 && gather(leaf(at), items);
   return is_leaf ? items.size() : ~std::size_t{0};
 }
 

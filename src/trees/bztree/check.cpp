@@ -93,13 +93,13 @@ void BzTree<Keys>::survey_leaf(Survey& s, Offset at, const std::optional<Owned>&
       problem("searches know other metadata than there is");
     }
   }
-  for (std::uint32_t i = 0; i < node.header().count; ++i) {
+  for (std::uint32_t i = 0; i < node.header().count(); ++i) {
     const Meta m{words_->read(node.meta(i))};
     const bool is_there = m.visible() || !node.is_packed(options_.page, now);
     const bool is_entry = (m.word & Meta::kReserved) == 0 && node.sound(m);
     if (!is_entry || !is_there) problem("a sorted entry is none");
   }
-  for (std::uint32_t i = node.header().count; i < now.count(); ++i) {
+  for (std::uint32_t i = node.header().count(); i < now.count(); ++i) {
     const Meta m{words_->read(node.meta(i))};  // before the epoch
     if (m.reserved_after(pmem::load(&root()->epoch))) {
       problem("an entry is reserved in an epoch to come");
@@ -115,8 +115,8 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
   const bool is_replaced = s.beside_writers && possible(at) && bytes == 0 &&
                            (words_->read(unread(at).status()) & kFrozen) != 0;
   if (is_replaced) bytes = options_.page;
-  if (bytes == 0 || bytes < options_.page || unread(at).header().bytes != options_.page ||
-      unread(at).header().level != level) {
+  if (bytes == 0 || bytes < options_.page || unread(at).header().bytes() != options_.page ||
+      unread(at).header().level() != level) {
     return s.problem(at_node(at, "it is impossible or not allocated"));
   }
   if (!s.seen.insert(at).second) return s.problem(at_node(at, "it is linked twice"));
@@ -132,7 +132,7 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
     s.problem(at_node(at, "its codes begin elsewhere"));
   }
   std::optional<Owned> left = low;
-  for (std::uint32_t i = 0; i < node.header().count; ++i) {
+  for (std::uint32_t i = 0; i < node.header().count(); ++i) {
     std::optional<Owned> right = high;
     if (i < node.separators()) {
       const Sep separator = node.separator(keys_, i);
@@ -146,7 +146,7 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
       if (separator.prefix != Keys::prefix_of(separator.key)) {
         s.problem(at_node(at, "a separator's prefix is wrong"));
       }
-      if (node.code(i) != InnerOf::encode(separator.prefix, node.first(), node.header().shift)) {
+      if (node.code(i) != InnerOf::encode(separator.prefix, node.first(), node.header().shift())) {
         s.problem(at_node(at, "a separator's code is wrong"));
       }
       if ((left && !(Key(*left) < separator.key)) || (high && !(separator.key < Key(*high)))) {
@@ -168,7 +168,7 @@ void BzTree<Keys>::survey_all(Survey& s) const {
     s.problem(at_node(root_, "the root block is frozen"));
   }
   const Offset at = words_->read(&root()->child);
-  const std::uint32_t level = possible(at) ? unread(at).header().level : 0;
+  const std::uint32_t level = possible(at) ? unread(at).header().level() : 0;
   s.stats.height = level;
   if (level > kMaxHeight) {
     s.problem(at_node(at, "it is higher than a tree can be"));

@@ -84,21 +84,28 @@ struct RootAt {
 };
 static_assert(sizeof(RootAt) == pmem::kLine);
 
+// One register: taken apart where a part is needed.
 struct Header {
-  std::uint32_t bytes;
-  std::uint32_t count;  // sorted entries, or children
-  std::uint32_t level;
-  std::uint32_t shift = 0;  // of codes
+  Word word;
 
+  static constexpr unsigned kCountAt = 32;
+  static constexpr unsigned kLevelAt = 48;
   static constexpr unsigned kShiftAt = 56;
-  [[nodiscard]] static constexpr Header of(Word word) {
-    return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32 & 0xFFFF),
-            static_cast<std::uint32_t>(word >> 48 & 0xFF),
-            static_cast<std::uint32_t>(word >> kShiftAt & 0x3F)};
+  // `count`: of sorted entries, or of children. `shift`: of codes.
+  [[nodiscard]] static constexpr Header of(std::uint32_t bytes, std::uint32_t count,
+                                           std::uint32_t level, std::uint32_t shift = 0) {
+    return {bytes | static_cast<Word>(count) << kCountAt | static_cast<Word>(level) << kLevelAt |
+            static_cast<Word>(shift) << kShiftAt};
   }
-  [[nodiscard]] constexpr Word word() const {
-    return bytes | static_cast<Word>(count) << 32 | static_cast<Word>(level) << 48 |
-           static_cast<Word>(shift) << kShiftAt;
+  [[nodiscard]] constexpr std::uint32_t bytes() const { return static_cast<std::uint32_t>(word); }
+  [[nodiscard]] constexpr std::uint32_t count() const {
+    return static_cast<std::uint32_t>(word >> kCountAt & 0xFFFF);
+  }
+  [[nodiscard]] constexpr std::uint32_t level() const {
+    return static_cast<std::uint32_t>(word >> kLevelAt & 0xFF);
+  }
+  [[nodiscard]] constexpr std::uint32_t shift() const {
+    return static_cast<std::uint32_t>(word >> kShiftAt & 0x3F);
   }
 };
 

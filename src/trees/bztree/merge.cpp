@@ -66,8 +66,8 @@ Outcome BzTree<Keys>::join(Offset left, const Sep& between, Offset right,
                            std::vector<Reserved>& fresh) {
   if (!readable(left) || !readable(right)) return Outcome::corrupt;
   const InnerOf one = inner(left);
-  if (one.header().level != inner(right).header().level) return Outcome::corrupt;
-  if (one.header().level == 0) {
+  if (one.header().level() != inner(right).header().level()) return Outcome::corrupt;
+  if (one.header().level() == 0) {
     Items items;
     Items more;
     if (!gather(leaf(left), items) || !gather(leaf(right), more)) return Outcome::corrupt;
@@ -82,7 +82,7 @@ Outcome BzTree<Keys>::join(Offset left, const Sep& between, Offset right,
   all.children.insert(all.children.end(), more.children.begin(), more.children.end());
   if (InnerOf::bytes_for(options_.page, all.separators) > options_.page * kMergedInner / 100)
     return Outcome::exists;
-  return make_inner(one.header().level, all, Need::replacement, fresh);
+  return make_inner(one.header().level(), all, Need::replacement, fresh);
 }
 
 // With the left sibling, else the right one.
@@ -125,14 +125,14 @@ Outcome BzTree<Keys>::merge(const Path& path, unsigned depth, bool& merged) {
       return made == Outcome::exists ? Outcome::done : made;
     }
     std::vector<Offset> gone{at[0], at[1], step.node};
-    if (between.record != 0 && inner(at[0]).header().level == 0) gone.push_back(between.record);
+    if (between.record != 0 && inner(at[0]).header().level() == 0) gone.push_back(between.record);
     Offset instead = fresh[0].block();
     *at = instead;
     content.children.erase(at + 1);
     content.separators.erase(content.separators.begin() + left);
     // The root gives way to its only child.
     if (depth != 1 || content.children.size() != 1) {
-      const Outcome made = make_inner(parent.header().level, content, Need::replacement, fresh);
+      const Outcome made = make_inner(parent.header().level(), content, Need::replacement, fresh);
       if (made != Outcome::done) return made;
       instead = fresh.back().block();
     }

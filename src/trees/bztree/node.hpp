@@ -36,13 +36,15 @@ using Words = pmwcas::DescriptorPool;
 class Node {
  public:
   explicit Node(std::byte* base)
-      : base_(base), header_(Header::of(pmem::load(reinterpret_cast<const Word*>(base)))) {}
+      : base_(base), header_{pmem::load(reinterpret_cast<const Word*>(base))} {}
 
   // Whatever lies there now, that is its size: where another index has written over a node that
   // was looked at.
-  void confine(std::uint32_t page) { header_.bytes = page; }
+  void confine(std::uint32_t page) {
+    header_ = Header::of(page, header_.count(), header_.level(), header_.shift());
+  }
 
-  [[nodiscard]] const Header& header() const { return header_; }
+  [[nodiscard]] Header header() const { return header_; }
   [[nodiscard]] Word* status() const { return word_at(sizeof(Word)); }
   [[nodiscard]] std::byte* base() const { return base_; }
 
@@ -87,7 +89,7 @@ class Leaf : public Node {
   };
 
   // Of the metadata: behind the fingerprints.
-  [[nodiscard]] std::uint32_t metas_at() const { return metas_at(header_.bytes); }
+  [[nodiscard]] std::uint32_t metas_at() const { return metas_at(header_.bytes()); }
   [[nodiscard]] static constexpr std::uint32_t metas_at(std::uint32_t page) {
     return static_cast<std::uint32_t>(kHeadBytes) + fingerprints_of(page);
   }
@@ -95,20 +97,20 @@ class Leaf : public Node {
   // The entry's record lies in the node, and its key is one that does: any one more fits a copy.
   [[nodiscard]] bool sound(Meta m) const {
     if constexpr (Keys::kInlineBytes) {
-      if (!m.is_long() && m.key_bytes() > header_.bytes / kLongKeys) return false;
+      if (!m.is_long() && m.key_bytes() > header_.bytes() / kLongKeys) return false;
     } else {
       if (m.is_long() || m.key_bytes() != sizeof(Word)) return false;
     }
     const std::uint32_t least = record_bytes(m.key_bytes(), m.is_long());
     return m.offset() >= metas_at() && m.total() >= least &&
-           m.offset() + m.total() <= header_.bytes;
+           m.offset() + m.total() <= header_.bytes();
   }
   // Of 8-byte keys: no entry was deleted or got a new record, so that I6 holds, nor was one under
   // way; all lie in the order of their positions from the end on. Then the status is plausible,
   // too. `page` is the leaf's, and a constant where it is the usual one.
   [[nodiscard]] bool is_packed(std::uint32_t page, Status s) const {
     return !Keys::kInlineBytes && page <= kUsualPageBytes && s.count() <= most_packed(page) &&
-           header_.count <= s.count() && s.deleted() == 0 && s.block() == s.count() * kRecordBytes;
+           header_.count() <= s.count() && s.deleted() == 0 && s.block() == s.count() * kRecordBytes;
   }
   // Of larger pages none.
   [[nodiscard]] static constexpr std::uint32_t most_packed(std::uint32_t page) {
@@ -124,12 +126,12 @@ class Leaf : public Node {
   }
   [[nodiscard]] static constexpr Word top_of(std::uint32_t i) { return Meta::kVisible >> i; }
   // Entries from the first on whose metadata is known while the leaf is packed.
-  [[nodiscard]] std::uint32_t known() const { return has_tops() ? header_.count : 0; }
-  [[nodiscard]] bool has_tops() const { return (header_.shift & kHasTops) != 0; }
+  [[nodiscard]] std::uint32_t known() const { return has_tops() ? header_.count() : 0; }
+  [[nodiscard]] bool has_tops() const { return (header_.shift() & kHasTops) != 0; }
   static constexpr std::uint32_t kHasTops = 1;  // in the place of an inner node's shift
   // A scan wants it left alone: a writer replaces it before he changes anything. It need not be
   // durable; a leaf that has it after a crash is replaced as well.
-  [[nodiscard]] bool is_asked_for() const { return (header_.shift & kAskedFor) != 0; }
+  [[nodiscard]] bool is_asked_for() const { return (header_.shift() & kAskedFor) != 0; }
   void ask() const {
     // The order is nobody's concern, only that writers see it some day.
     std::atomic_ref<Word>(*word_at(0)).fetch_or(Word{kAskedFor} << Header::kShiftAt);
@@ -167,16 +169,16 @@ class Leaf : public Node {
   }
   // Room for one more entry of so many record bytes.
   [[nodiscard]] bool has_room(Status s, std::uint32_t total, std::uint32_t entries = 1) const {
-    return s.count() + entries <= fingerprints_of(header_.bytes) &&
-           metas_at() + (s.count() + entries) * sizeof(Word) + s.block() + total <= header_.bytes;
+    return s.count() + entries <= fingerprints_of(header_.bytes()) &&
+           metas_at() + (s.count() + entries) * sizeof(Word) + s.block() + total <= header_.bytes();
   }
   // Every count is in bounds: who reads it by index stays inside.
   [[nodiscard]] bool plausible(Status s) const {
-    return header_.bytes <= kMaxPageBytes && header_.count <= s.count() &&
-           (header_.bytes - s.block()) % sizeof(Word) == 0 &&
+    return header_.bytes() <= kMaxPageBytes && header_.count() <= s.count() &&
+           (header_.bytes() - s.block()) % sizeof(Word) == 0 &&
            s.deleted() <= s.block() + s.count() * sizeof(Word) &&
-           s.count() <= fingerprints_of(header_.bytes) &&
-           metas_at() + s.count() * sizeof(Word) + s.block() <= header_.bytes;
+           s.count() <= fingerprints_of(header_.bytes()) &&
+           metas_at() + s.count() * sizeof(Word) + s.block() <= header_.bytes();
   }
 
   // The visible entry of the key. By fingerprints, which lie beside the status, then the key, or
@@ -185,11 +187,11 @@ class Leaf : public Node {
                                   Status s) const {
     const base::Stopwatch watch(base::Part::leaf);
     if constexpr (!Keys::kInlineBytes) {
-      if (header_.bytes == kUsualPageBytes && is_packed(kUsualPageBytes, s)) [[likely]] {
+      if (header_.bytes() == kUsualPageBytes && is_packed(kUsualPageBytes, s)) [[likely]] {
         return find_packed(kUsualPageBytes, words, keys, probe, s);
       }
     }
-    return find_in(base_, header_.bytes, words, keys, probe, s);
+    return find_in(base_, header_.bytes(), words, keys, probe, s);
   }
   [[nodiscard]] static constexpr std::uint8_t fingerprint_of(std::uint32_t hash) {
     return static_cast<std::uint8_t>(hash);  // of the bits in the metadata, which copies know
@@ -226,7 +228,7 @@ class Leaf : public Node {
       if (!sound(m)) return {};
       take(m);
       ++taken;
-      if (i < header_.count) sorted = taken;
+      if (i < header_.count()) sorted = taken;
     }
     return sorted;
   }
@@ -239,7 +241,7 @@ class Leaf : public Node {
   };
   [[nodiscard]] std::optional<Copied> copy_packed(const Words& words, Status s,
                                                   Pair<Key>* const out) const {
-    const std::uint32_t page = header_.bytes;
+    const std::uint32_t page = header_.bytes();
     Pair<Key>* to = out;
     const auto copy = [&](std::uint32_t i, Word top) {
       const std::uint32_t at = packed_at(page, i);
@@ -257,7 +259,7 @@ class Leaf : public Node {
       if (((m.word ^ made) & ~Meta::kTop) != 0) return {};
       copy(i, m.top() ? pmwcas::kControl : 0);
       ++to;
-      if (i < header_.count) ++sorted;
+      if (i < header_.count()) ++sorted;
     }
     return Copied{static_cast<std::size_t>(to - out), sorted};
   }
@@ -320,7 +322,7 @@ class Leaf : public Node {
   template <class Stop>
   [[gnu::always_inline]] void each_match(Status s, std::uint32_t hash, Stop stop) const {
     for (std::uint32_t begin = 0; begin < s.count(); begin += kMostMatches) {
-      const std::uint32_t n = std::min(fingerprints_of(header_.bytes) - begin, kMostMatches);
+      const std::uint32_t n = std::min(fingerprints_of(header_.bytes()) - begin, kMostMatches);
       const std::uint32_t last = std::min(s.count() - begin, kMostMatches);
       const std::uint64_t counted = ~std::uint64_t{0} >> (kMostMatches - last);
       for (std::uint64_t met = match(begin, hash, n) & counted; met != 0; met &= met - 1) {
@@ -380,9 +382,9 @@ class Inner : public Node {
 
   void confine(std::uint32_t page) {
     Node::confine(page);
-    if (!plausible()) header_.count = 1;
+    if (!plausible()) header_ = Header::of(page, 1, header_.level(), header_.shift());
   }
-  [[nodiscard]] std::uint32_t separators() const { return header_.count - 1; }
+  [[nodiscard]] std::uint32_t separators() const { return header_.count() - 1; }
   [[nodiscard]] std::uint16_t code(std::uint32_t i) const {
     return static_cast<std::uint16_t>(code_word(i / kCodes) >> i % kCodes * 16);
   }
@@ -392,11 +394,11 @@ class Inner : public Node {
     constexpr std::uint32_t kEight = 8 * (sizeof(kNoCode) + kSeparatorBytes);
     return (page + kEight - 1 - kBeside) / kEight * 8;
   }
-  [[nodiscard]] std::uint32_t code_places() const { return codes_of(header_.bytes); }
+  [[nodiscard]] std::uint32_t code_places() const { return codes_of(header_.bytes()); }
   // What codes count from: the first prefix.
   [[nodiscard]] Word first() const { return pmem::load(word_at(kHeadBytes)); }
   [[nodiscard]] Word* child(std::uint32_t i) const {
-    return word_at(children_at(header_.bytes) + i * sizeof(Word));
+    return word_at(children_at(header_.bytes()) + i * sizeof(Word));
   }
   [[nodiscard]] Word prefix(std::uint32_t i) const {
     return pmem::load(word_at(prefixes_at() + i * sizeof(Word)));
@@ -437,8 +439,8 @@ class Inner : public Node {
     return bytes;
   }
   [[nodiscard]] bool plausible() const {
-    return header_.count != 0 && header_.bytes <= kMaxPageBytes && separators() <= code_places() &&
-           fixed_bytes(header_.bytes, separators()) <= header_.bytes;
+    return header_.count() != 0 && header_.bytes() <= kMaxPageBytes && separators() <= code_places() &&
+           fixed_bytes(header_.bytes(), separators()) <= header_.bytes();
   }
 
   // A separator whose bytes do not lie in the node has the empty key.
@@ -449,7 +451,7 @@ class Inner : public Node {
       const auto at = static_cast<std::uint32_t>(slot & 0xFFFF);
       const auto bytes = static_cast<std::uint32_t>(slot >> 16 & 0xFFFF);
       const bool is_long = (slot & kLongSlot) != 0;
-      if (at + (is_long ? sizeof(Word) : bytes) > header_.bytes) return one;
+      if (at + (is_long ? sizeof(Word) : bytes) > header_.bytes()) return one;
       if (is_long) {
         std::memcpy(&one.record, base_ + at, sizeof one.record);
         one.key = keys.key_of(one.record);
@@ -497,7 +499,7 @@ class Inner : public Node {
     };
     const Word first = all.empty() ? 0 : all.front().prefix;
     const std::uint32_t shift = all.empty() ? 0 : shift_of(first, all.back().prefix);
-    put(0, Header{bytes, static_cast<std::uint32_t>(children.size()), level, shift}.word());
+    put(0, Header::of(bytes, static_cast<std::uint32_t>(children.size()), level, shift).word);
     put(sizeof(Word), 0);
     put(kHeadBytes, first);
     std::size_t at = kCodesAt;
@@ -544,7 +546,7 @@ class Inner : public Node {
     return kCodesAt + codes_of(page) * static_cast<std::uint32_t>(sizeof(kNoCode));
   }
   [[nodiscard]] std::uint32_t prefixes_at() const {
-    return children_at(header_.bytes) + header_.count * static_cast<std::uint32_t>(sizeof(Word));
+    return children_at(header_.bytes()) + header_.count() * static_cast<std::uint32_t>(sizeof(Word));
   }
   [[nodiscard]] std::size_t slots_at() const { return prefixes_at() + separators() * sizeof(Word); }
   [[nodiscard]] Word code_word(std::size_t i) const {
@@ -576,7 +578,7 @@ class Inner : public Node {
   [[nodiscard]] std::uint32_t upper_bound(Word word) const {
     if (separators() == 0) return 0;
     const Word first = this->first();
-    const std::uint16_t its = encode(word, first, header_.shift);
+    const std::uint16_t its = encode(word, first, header_.shift());
     const std::uint32_t last = word < first ? 0 : codes_not_above(its);
     if (code(last - (last != 0 ? 1 : 0)) != its || last == 0) [[likely]]
       return last;

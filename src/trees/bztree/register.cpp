@@ -29,7 +29,7 @@ Outcome create(const Context& context, const Options& options, KeyType, alloc::R
   zero(root.block(), sizeof(RootAt));
   zero(table.block(), sizeof(pmwcas::TableAt));
   zero(leaf.block(), options.page);
-  medium.store(medium.at<Word>(leaf.block()), Header{options.page, 0, 0}.word());
+  medium.store(medium.at<Word>(leaf.block()), Header::of(options.page, 0, 0).word);
   auto* const at = medium.at<RootAt>(root.block());
   medium.store(&at->child, leaf.block());
   medium.store(&at->table, table.block());

@@ -116,7 +116,7 @@ Outcome BzTree<Keys>::make_leaf(std::span<const Item<Key>> items, Need need,
   }
   for (; at < end; at += sizeof(Word)) put(at, 0);
   const auto count = static_cast<std::uint32_t>(items.size());
-  put(0, Header{bytes, count, 0, has_tops ? LeafOf::kHasTops : 0}.word());
+  put(0, Header::of(bytes, count, 0, has_tops ? LeafOf::kHasTops : 0).word);
   put(sizeof(Word), Status{0}.reserve(count, bytes - end));
   c_.medium.count_written(bytes);
   c_.medium.flush(base, bytes);
@@ -140,9 +140,9 @@ Outcome BzTree<Keys>::make_inner(std::uint32_t level, const Content& content, Ne
 template <class Keys>
 typename BzTree<Keys>::Content BzTree<Keys>::content_of(const InnerOf& node) const {
   Content content;
-  content.children.reserve(node.header().count + 1);  // a split adds one
-  content.separators.reserve(node.header().count);
-  for (std::uint32_t i = 0; i < node.header().count; ++i) {
+  content.children.reserve(node.header().count() + 1);  // a split adds one
+  content.separators.reserve(node.header().count());
+  for (std::uint32_t i = 0; i < node.header().count(); ++i) {
     content.children.push_back(words_->read(node.child(i)));
     if (i < node.separators()) content.separators.push_back(node.separator(keys_, i));
   }
@@ -262,7 +262,7 @@ Outcome BzTree<Keys>::refresh_above(const Path& path, unsigned child) {
   if ((parent_status & kFrozen) != 0) return refresh_above(path, depth);
   const InnerOf old = inner(path.steps[depth].node);
   std::vector<Reserved> fresh;
-  const Outcome made = make_inner(old.header().level, content_of(old), Need::replacement, fresh);
+  const Outcome made = make_inner(old.header().level(), content_of(old), Need::replacement, fresh);
   if (made != Outcome::done) return made;
   bool installed = false;
   const std::array<Offset, 1> gone{path.steps[depth].node};
@@ -306,7 +306,7 @@ Outcome BzTree<Keys>::install_pair(const Path& path, unsigned depth, Above& abov
   auto& children = above.content.children;
   children[above.position] = fresh[fresh.size() - 2].block();
   children.insert(children.begin() + above.position + 1, right);
-  const std::uint32_t level = inner(right).header().level + 1;
+  const std::uint32_t level = inner(right).header().level() + 1;
   if (const Outcome made = make_inner(level, above.content, Need::growth, fresh);
       made != Outcome::done) {
     return made;
@@ -364,7 +364,7 @@ Outcome BzTree<Keys>::split_inner(const Path& path, unsigned depth, bool append)
   fresh.reserve(3);
   const Content all = content_of(old);  // its children change no more
   for (const Content& part : {all.part(0, middle), all.part(middle + 1, separators)}) {
-    outcome = make_inner(old.header().level, part, Need::growth, fresh);
+    outcome = make_inner(old.header().level(), part, Need::growth, fresh);
     if (outcome != Outcome::done) return outcome;
   }
   bool installed = false;

@@ -142,8 +142,8 @@ typename BzTree<Keys>::Walk BzTree<Keys>::step(const Probe& probe, Aim aim, To t
   const std::uint64_t room = this->room(way.node);
   if (room < pmem::kLine) return Walk::damaged;
   const InnerOf node = unread(way.node);
-  if (node.header().level >= way.level || !readable(node, room)) return Walk::damaged;
-  way.level = node.header().level;
+  if (node.header().level() >= way.level || !readable(node, room)) return Walk::damaged;
+  way.level = node.header().level();
   if (way.level == 0) return Walk::there;
   const std::uint32_t position = node.rank(keys_, probe, aim);
   pass(way.node, position);

@@ -150,8 +150,8 @@ class BzTree final : public detail::Tree<typename Keys::Key>,
   [[nodiscard]] bool possible(Offset node) const { return room(node) >= pmem::kLine; }
   // Of a possible one, whatever lies there: who reads it stays inside the pool.
   [[nodiscard]] bool readable(const InnerOf& node, std::uint64_t room) const {
-    return node.header().bytes == options_.page && options_.page <= room &&
-           (node.header().level == 0 || node.plausible());
+    return node.header().bytes() == options_.page && options_.page <= room &&
+           (node.header().level() == 0 || node.plausible());
   }
   [[nodiscard]] bool readable(Offset at) const {
     return possible(at) && readable(unread(at), room(at));

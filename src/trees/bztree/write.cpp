@@ -160,7 +160,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
   }
   const Word flags =
       (is_long ? Meta::kLong : 0) | ((value.word & pmwcas::kControl) != 0 ? Meta::kTop : 0);
-  const Meta now = Meta::entry(leaf.header().bytes - reserved.block(), total, hit.meta.key_bytes(),
+  const Meta now = Meta::entry(leaf.header().bytes() - reserved.block(), total, hit.meta.key_bytes(),
                                hit.meta.tag(), flags);
   const auto write = [&] {
     write_record(leaf, now, word_of(value, beside), leaf.key(keys_, hit.meta),
@@ -286,7 +286,7 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::insert(const Path& path, const Leaf
   const Word flags =
       (is_long ? Meta::kLong : 0) | ((value.word & pmwcas::kControl) != 0 ? Meta::kTop : 0);
   const Meta final =
-      Meta::entry(leaf.header().bytes - now.block(), total, key_bytes, probe.hash, flags);
+      Meta::entry(leaf.header().bytes() - now.block(), total, key_bytes, probe.hash, flags);
   write_record(leaf, final, word_of(value, beside), probe.key, beside.key.block(), within(value));
   return complete(leaf, probe, value, s, position, reserved, final, beside);
 }
