@@ -270,10 +270,11 @@ TEST(BzTree, MetadataThatSearchesDoNotSee) {
   const auto header = [&] {
     return tree::bztree::Header{*medium.at<pmem::Word>(root_of(pool).child)};
   };
-  for (std::uint64_t i = 0; header().level() == 0; ++i) ASSERT_EQ(index.insert(i, i), Outcome::done);
+  for (std::uint64_t i = 0; header().level() == 0; ++i)
+    ASSERT_EQ(index.insert(i, i), Outcome::done);
   const auto at = *Inner(medium.at(root_of(pool).child)).child(0);
   const Leaf leaf(medium.at(at));
-  ASSERT_GT(leaf.header().count, 2U);
+  ASSERT_GT(leaf.header().count(), 2U);
   auto& tops = *medium.at<pmem::Word>(at + Leaf::tops_at(1024));
   tops ^= Leaf::top_of(1);
   EXPECT_NE(unsound(pool), "");
@@ -310,7 +311,7 @@ TEST(BzTree, LeavesWithoutBits63) {
   for (std::uint32_t i = 0; i < children; ++i) {
     const auto at = *Inner(medium.at(node)).child(i);
     ASSERT_EQ(Leaf(medium.at(at)).header().level(), 0U);
-    leaves += Leaf(medium.at(at)).has_tops() && Leaf(medium.at(at)).header().count != 0 ? 1 : 0;
+    leaves += Leaf(medium.at(at)).has_tops() && Leaf(medium.at(at)).header().count() != 0 ? 1 : 0;
     *medium.at<pmem::Word>(at) &= ~(pmem::Word{1} << 56);
     *medium.at<pmem::Word>(at + Leaf::tops_at(1024)) = 0;
   }

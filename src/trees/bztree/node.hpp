@@ -110,7 +110,8 @@ class Leaf : public Node {
   // too. `page` is the leaf's, and a constant where it is the usual one.
   [[nodiscard]] bool is_packed(std::uint32_t page, Status s) const {
     return !Keys::kInlineBytes && page <= kUsualPageBytes && s.count() <= most_packed(page) &&
-           header_.count() <= s.count() && s.deleted() == 0 && s.block() == s.count() * kRecordBytes;
+           header_.count() <= s.count() && s.deleted() == 0 &&
+           s.block() == s.count() * kRecordBytes;
   }
   // Of larger pages none.
   [[nodiscard]] static constexpr std::uint32_t most_packed(std::uint32_t page) {
@@ -386,7 +387,9 @@ class Inner : public Node {
   }
   [[nodiscard]] std::uint32_t separators() const { return header_.count() - 1; }
   [[nodiscard]] std::uint16_t code(std::uint32_t i) const {
-    return static_cast<std::uint16_t>(code_word(i / kCodes) >> i % kCodes * 16);
+    const auto* const codes = reinterpret_cast<const std::uint16_t*>(base_ + kCodesAt);
+    return std::atomic_ref<std::uint16_t>(const_cast<std::uint16_t&>(codes[i]))
+        .load(std::memory_order_relaxed);
   }
   // With those behind the last separator: as many as separators fit a page, in any node.
   [[nodiscard]] static constexpr std::uint32_t codes_of(std::uint32_t page) {
@@ -438,9 +441,15 @@ class Inner : public Node {
     for (const auto& one : all) bytes += bytes_of(one);
     return bytes;
   }
+  // In a node of no more than kMaxPageBytes.
   [[nodiscard]] bool plausible() const {
-    return header_.count() != 0 && header_.bytes() <= kMaxPageBytes && separators() <= code_places() &&
-           fixed_bytes(header_.bytes(), separators()) <= header_.bytes();
+    return separators() <= most_separators(header_.bytes());  // without children: too many
+  }
+  // That a page has room for, without bytes of keys.
+  [[nodiscard]] static constexpr std::uint32_t most_separators(std::uint32_t page) {
+    constexpr auto kEach =
+        static_cast<std::uint32_t>((Keys::kInlineBytes ? 3 : 2) * sizeof(Word));  // but for a code
+    return std::min(codes_of(page), (page - fixed_bytes(page, 0)) / kEach);
   }
 
   // A separator whose bytes do not lie in the node has the empty key.
@@ -546,21 +555,14 @@ class Inner : public Node {
     return kCodesAt + codes_of(page) * static_cast<std::uint32_t>(sizeof(kNoCode));
   }
   [[nodiscard]] std::uint32_t prefixes_at() const {
-    return children_at(header_.bytes()) + header_.count() * static_cast<std::uint32_t>(sizeof(Word));
+    return children_at(header_.bytes()) +
+           header_.count() * static_cast<std::uint32_t>(sizeof(Word));
   }
   [[nodiscard]] std::size_t slots_at() const { return prefixes_at() + separators() * sizeof(Word); }
-  [[nodiscard]] Word code_word(std::size_t i) const {
-    return pmem::load(word_at(kCodesAt + i * sizeof(Word)));
-  }
   // Codes not above `code`. All places are looked at: where a loop over the codes of one node ends
   // nobody could predict.
-  [[nodiscard]] std::uint32_t codes_not_above(std::uint16_t code) const {
-    constexpr std::uint32_t kUsual = codes_of(kUsualPageBytes) / 8;
+  [[gnu::always_inline]] std::uint32_t codes_not_above(std::uint16_t code) const {
     const std::uint32_t n = code_places() / 8;
-    return std::min(n == kUsual ? count_not_above(code, kUsual) : count_not_above(code, n),
-                    separators());
-  }
-  [[gnu::always_inline]] std::uint32_t count_not_above(std::uint16_t code, std::uint32_t n) const {
     const __m128i wanted = _mm_set1_epi16(static_cast<short>(code));
     const auto* const eights = reinterpret_cast<const __m128i*>(base_ + kCodesAt);
     __m128i counts = _mm_setzero_si128();
@@ -570,20 +572,27 @@ class Inner : public Node {
     }
     // Eight counts, none of them above 255 in a page of 4096 bytes: the sums of their bytes.
     counts = _mm_sad_epu8(counts, _mm_setzero_si128());
-    return static_cast<std::uint32_t>(
+    const auto all = static_cast<std::uint32_t>(
         _mm_cvtsi128_si32(_mm_add_epi32(counts, _mm_unpackhi_epi64(counts, counts))));
+    return std::min(all, separators());
   }
   // Prefixes not above `word`: by codes, and among equal ones by themselves. Without branches that
-  // depend on it but for equal codes, which are few.
-  [[nodiscard]] std::uint32_t upper_bound(Word word) const {
-    if (separators() == 0) return 0;
+  // depend on it but for equal codes, which are few, and words below the first.
+  [[gnu::always_inline]] std::uint32_t upper_bound(Word word) const {
     const Word first = this->first();
+    if (word < first) return 0;
     const std::uint16_t its = encode(word, first, header_.shift());
-    const std::uint32_t last = word < first ? 0 : codes_not_above(its);
-    if (code(last - (last != 0 ? 1 : 0)) != its || last == 0) [[likely]]
+    const std::uint32_t last = codes_not_above(its);
+    if (last == 0 || code(last - 1) != its) [[likely]]
       return last;
-    const std::uint32_t begin = its == 0 ? 0 : codes_not_above(static_cast<std::uint16_t>(its - 1));
-    return upper_bound(begin, last - begin, word);
+    return among_equal(*this, its, last, word);
+  }
+  // Out of line, and by its value: or each node that is searched would have to lie in memory.
+  [[gnu::noinline]] static std::uint32_t among_equal(Inner node, std::uint16_t its,
+                                                     std::uint32_t last, Word word) {
+    const std::uint32_t begin =
+        its == 0 ? 0 : node.codes_not_above(static_cast<std::uint16_t>(its - 1));
+    return node.upper_bound(begin, last - begin, word);
   }
   // Of n from `first` on; without branches that depend on it.
   [[nodiscard]] std::uint32_t upper_bound(std::uint32_t first, std::uint32_t n, Word word) const {

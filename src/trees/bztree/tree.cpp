@@ -129,9 +129,7 @@ std::uint64_t BzTree<Keys>::room(Offset node) const {
 
 template <class Keys>
 typename BzTree<Keys>::Way BzTree<Keys>::begin() const {
-  const Way way{words_->read(&root()->child), kMaxHeight + 1};
-  pmem::prefetch_lines(c_.medium.at(way.node), InnerOf::searched_bytes(kUsualPageBytes));
-  return way;
+  return {words_->read(&root()->child), kMaxHeight + 1};
 }
 
 // One node; pass(node, position) hears of it and the child that is taken, if it is an inner one.
@@ -139,12 +137,24 @@ template <class Keys>
 template <class Pass>
 typename BzTree<Keys>::Walk BzTree<Keys>::step(const Probe& probe, Aim aim, To to, Way& way,
                                                Pass pass) const {
-  const std::uint64_t room = this->room(way.node);
-  if (room < pmem::kLine) return Walk::damaged;
-  const InnerOf node = unread(way.node);
-  if (node.header().level() >= way.level || !readable(node, room)) return Walk::damaged;
+  // Places in a node follow from its size: of the usual one they are constants.
+  if (options_.page == kUsualPageBytes) [[likely]] {
+    return step(kUsualPageBytes, probe, aim, to, way, pass);
+  }
+  return step(options_.page, probe, aim, to, way, pass);
+}
+
+template <class Keys>
+template <class Pass>
+[[gnu::always_inline]] inline typename BzTree<Keys>::Walk BzTree<Keys>::step(
+    std::uint32_t page, const Probe& probe, Aim aim, To to, Way& way, Pass& pass) const {
+  if (room(way.node) < page) return Walk::damaged;
+  InnerOf node = unread(way.node);
+  if (node.header().level() >= way.level || node.header().bytes() != page) return Walk::damaged;
   way.level = node.header().level();
   if (way.level == 0) return Walk::there;
+  node.Node::confine(page);
+  if (!node.plausible()) return Walk::damaged;
   const std::uint32_t position = node.rank(keys_, probe, aim);
   pass(way.node, position);
   way.node = words_->read(node.child(position));

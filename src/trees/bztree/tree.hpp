@@ -177,6 +177,9 @@ class BzTree final : public detail::Tree<typename Keys::Key>,
   enum class To : std::uint8_t { find, all };  // what of a leaf is wanted
   template <class Pass>
   [[nodiscard]] Walk step(const Probe& probe, Aim aim, To to, Way& way, Pass pass) const;
+  template <class Pass>
+  [[nodiscard]] Walk step(std::uint32_t page, const Probe& probe, Aim aim, To to, Way& way,
+                          Pass& pass) const;
   [[nodiscard]] Lookup look(const Probe& probe, Offset leaf) const;
   class Search;
   template <class Pass>

@@ -160,8 +160,8 @@ typename BzTree<Keys>::Attempt BzTree<Keys>::update_inline(const Path& path, con
   }
   const Word flags =
       (is_long ? Meta::kLong : 0) | ((value.word & pmwcas::kControl) != 0 ? Meta::kTop : 0);
-  const Meta now = Meta::entry(leaf.header().bytes() - reserved.block(), total, hit.meta.key_bytes(),
-                               hit.meta.tag(), flags);
+  const Meta now = Meta::entry(leaf.header().bytes() - reserved.block(), total,
+                               hit.meta.key_bytes(), hit.meta.tag(), flags);
   const auto write = [&] {
     write_record(leaf, now, word_of(value, beside), leaf.key(keys_, hit.meta),
                  is_long ? leaf.stored(hit.meta) : 0, within(value));
