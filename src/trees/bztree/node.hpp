@@ -592,7 +592,8 @@ class Inner : public Node {
                                                      std::uint32_t last, Word word) {
     const std::uint32_t begin =
         its == 0 ? 0 : node.codes_not_above(static_cast<std::uint16_t>(its - 1));
-    return node.upper_bound(begin, last - begin, word);
+    // In a damaged pool another index may write over the node between the two counts.
+    return begin < last ? node.upper_bound(begin, last - begin, word) : last;
   }
   // Of n from `first` on; without branches that depend on it.
   [[nodiscard]] std::uint32_t upper_bound(std::uint32_t first, std::uint32_t n, Word word) const {
