@@ -1,5 +1,7 @@
 // Stories of src/trees/bztree.
+#include <array>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <thread>
 #include <type_traits>

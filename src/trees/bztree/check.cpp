@@ -124,7 +124,8 @@ void BzTree<Keys>::survey(Survey& s, Offset at, unsigned level, const std::optio
   if (level == 0) return survey_leaf(s, at, low, high);
   ++s.stats.inner_nodes;
   const InnerOf node = unread(at);
-  if (!readable(node, options_.page)) return s.problem(at_node(at, "more children than fit"));
+  if (!readable(node, options_.page, options_.page))
+    return s.problem(at_node(at, "more children than fit"));
   for (std::uint32_t i = node.separators(); i < node.code_places(); ++i) {
     if (node.code(i) != InnerOf::kNoCode) s.problem(at_node(at, "a code belongs to no separator"));
   }

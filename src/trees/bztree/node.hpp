@@ -383,11 +383,12 @@ class Inner : public Node {
 
   void confine(std::uint32_t page) {
     Node::confine(page);
-    if (!plausible()) header_ = Header::of(page, 1, header_.level(), header_.shift());
+    if (!plausible(page)) header_ = Header::of(page, 1, header_.level(), header_.shift());
   }
   [[nodiscard]] std::uint32_t separators() const { return header_.count() - 1; }
   [[nodiscard]] std::uint16_t code(std::uint32_t i) const {
     const auto* const codes = reinterpret_cast<const std::uint16_t*>(base_ + kCodesAt);
+    // Relaxed: written before the child word that led here, which was read with acquire.
     return std::atomic_ref<std::uint16_t>(const_cast<std::uint16_t&>(codes[i]))
         .load(std::memory_order_relaxed);
   }
@@ -441,15 +442,14 @@ class Inner : public Node {
     for (const auto& one : all) bytes += bytes_of(one);
     return bytes;
   }
-  // In a node of no more than kMaxPageBytes.
-  [[nodiscard]] bool plausible() const {
-    return separators() <= most_separators(header_.bytes());  // without children: too many
+  // As many as fit a page.
+  [[nodiscard]] bool plausible(std::uint32_t page) const {
+    return separators() <= most_separators(page);  // without children: too many
   }
   // That a page has room for, without bytes of keys.
   [[nodiscard]] static constexpr std::uint32_t most_separators(std::uint32_t page) {
-    constexpr auto kEach =
-        static_cast<std::uint32_t>((Keys::kInlineBytes ? 3 : 2) * sizeof(Word));  // but for a code
-    return std::min(codes_of(page), (page - fixed_bytes(page, 0)) / kEach);
+    const std::uint32_t none = fixed_bytes(page, 0);
+    return std::min(codes_of(page), (page - none) / (fixed_bytes(page, 1) - none));
   }
 
   // A separator whose bytes do not lie in the node has the empty key.

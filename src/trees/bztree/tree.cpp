@@ -148,13 +148,13 @@ template <class Keys>
 template <class Pass>
 [[gnu::always_inline]] inline typename BzTree<Keys>::Walk BzTree<Keys>::step(
     std::uint32_t page, const Probe& probe, Aim aim, To to, Way& way, Pass& pass) const {
-  if (room(way.node) < page) return Walk::damaged;
+  const std::uint64_t room = this->room(way.node);
+  if (room < pmem::kLine) return Walk::damaged;
   InnerOf node = unread(way.node);
-  if (node.header().level() >= way.level || node.header().bytes() != page) return Walk::damaged;
+  if (node.header().level() >= way.level || !readable(node, page, room)) return Walk::damaged;
   way.level = node.header().level();
   if (way.level == 0) return Walk::there;
-  node.Node::confine(page);
-  if (!node.plausible()) return Walk::damaged;
+  node.Node::confine(page);  // says to the compiler that it is the constant
   const std::uint32_t position = node.rank(keys_, probe, aim);
   pass(way.node, position);
   way.node = words_->read(node.child(position));

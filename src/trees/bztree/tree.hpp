@@ -148,13 +148,14 @@ class BzTree final : public detail::Tree<typename Keys::Key>,
 
   [[nodiscard]] std::uint64_t room(Offset node) const;
   [[nodiscard]] bool possible(Offset node) const { return room(node) >= pmem::kLine; }
-  // Of a possible one, whatever lies there: who reads it stays inside the pool.
-  [[nodiscard]] bool readable(const InnerOf& node, std::uint64_t room) const {
-    return node.header().bytes() == options_.page && options_.page <= room &&
-           (node.header().level() == 0 || node.plausible());
+  // Of a possible one, whatever lies there: who reads it stays inside the pool. `page` is that of
+  // the options, and a constant where it is the usual one.
+  [[nodiscard]] static bool readable(const InnerOf& node, std::uint32_t page, std::uint64_t room) {
+    return node.header().bytes() == page && page <= room &&
+           (node.header().level() == 0 || node.plausible(page));
   }
   [[nodiscard]] bool readable(Offset at) const {
-    return possible(at) && readable(unread(at), room(at));
+    return possible(at) && readable(unread(at), options_.page, room(at));
   }
   [[nodiscard]] InnerOf unread(Offset at) const { return InnerOf(c_.medium.at(at)); }
   // Of a readable one.
