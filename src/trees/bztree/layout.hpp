@@ -153,6 +153,11 @@ struct Status {
   [[nodiscard]] constexpr std::uint32_t count() const {
     return static_cast<std::uint32_t>(word >> 2 * kBits & kEntryMask);
   }
+  // Nothing was deleted, and each entry has so many bytes of the block; all of them fit its bits.
+  [[nodiscard]] constexpr bool is_packed(std::uint32_t bytes) const {
+    constexpr Word kPlain = (Word{1} << kVersionAt) - 1;
+    return (word & kPlain) == count() * Status{0}.reserve(1, bytes);
+  }
   // Whether a key may have become visible between two statuses of a leaf.
   [[nodiscard]] constexpr bool has_version_of(Status other) const {
     return ((word ^ other.word) & kVersionMask) == 0;
@@ -191,6 +196,8 @@ struct Meta {
     return {kVisible | flags | (hash & kTagMask) << kTagAt | static_cast<Word>(total / 8) << 29 |
             static_cast<Word>(key_bytes) << 13 | offset / 8};
   }
+  // Of one that has no offset yet.
+  [[nodiscard]] constexpr Meta at(std::uint32_t offset) const { return {word | offset / 8}; }
   [[nodiscard]] static constexpr Meta reservation(Word epoch) {
     return {kReserved | (epoch & kEpochMask) << 32};
   }

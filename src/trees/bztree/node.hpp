@@ -110,8 +110,7 @@ class Leaf : public Node {
   // too. `page` is the leaf's, and a constant where it is the usual one.
   [[nodiscard]] bool is_packed(std::uint32_t page, Status s) const {
     return !Keys::kInlineBytes && page <= kUsualPageBytes && s.count() <= most_packed(page) &&
-           header_.count() <= s.count() && s.deleted() == 0 &&
-           s.block() == s.count() * kRecordBytes;
+           header_.count() <= s.count() && s.is_packed(kRecordBytes);
   }
   // Of larger pages none.
   [[nodiscard]] static constexpr std::uint32_t most_packed(std::uint32_t page) {
@@ -192,7 +191,7 @@ class Leaf : public Node {
         return find_packed(kUsualPageBytes, words, keys, probe, s);
       }
     }
-    return find_in(base_, header_.bytes(), words, keys, probe, s);
+    return find_in(*this, words, keys, probe, s);
   }
   [[nodiscard]] static constexpr std::uint8_t fingerprint_of(std::uint32_t hash) {
     return static_cast<std::uint8_t>(hash);  // of the bits in the metadata, which copies know
@@ -275,46 +274,49 @@ class Leaf : public Node {
                                          const Probe& probe, Status s) const {
     const std::uint64_t counted = (std::uint64_t{1} << s.count()) - 1;
     const std::uint32_t sorted = known();
+    // Of an entry of the key, but for its place and bit 63 of its value.
+    const Meta its = Meta::entry(0, kRecordBytes, sizeof(Word), probe.hash, 0);
     std::uint64_t met = match(0, probe.hash, fingerprints_of(page)) & counted;
     for (; met != 0; met &= met - 1) {
       const auto i = static_cast<std::uint32_t>(std::countr_zero(met));
       const Word known = pmem::opaque(i < sorted ? ~Word{0} : 0);
       const Word at = metas_at(page) + i * Word{sizeof(Word)};
       const Word word = words.read(word_at(at + (known & (tops_at(page) - at))));
-      const Word top = (word & top_of(i)) != 0 ? Meta::kTop : 0;
-      const Word made =
-          Meta::entry(packed_at(page, i), kRecordBytes, sizeof(Word), probe.hash, top).word;
-      const Meta m{(made & known) | (word & ~known)};
-      // Before anybody can see it, its record is being written.
-      if (!m.visible() || !m.tagged(probe.hash)) continue;
-      // It has got a new record since the status was read; or it is damaged.
-      if (((m.word ^ made) & ~Meta::kTop) != 0) return find_by_metadata(words, keys, probe, s);
+      const Word made = its.at(packed_at(page, i)).word;
+      if (((word ^ made) & ~known & ~Meta::kTop) != 0) [[unlikely]] {
+        const Meta m{word};
+        // Before anybody can see it, its record is being written.
+        if (!m.visible() || !m.tagged(probe.hash)) continue;
+        // It has got a new record since the status was read; or it is damaged.
+        return find_by_metadata(*this, words, keys, probe, s);
+      }
       if (Keys::key_at(base_ + packed_at(page, i) + sizeof(Word), sizeof(Word)) == probe.key) {
-        return {i, m, true, false};
+        static_assert(top_of(2) == Meta::kTop);  // from among the others, or its metadata
+        const Word top = word << (2 + ((i - Word{2}) & known)) >> 2 & Meta::kTop;
+        return {i, {made | top}, true, false};
       }
     }
     return {};
   }
-  // In a leaf of any kind.
-  [[gnu::noinline]] static Hit find_in(std::byte* base, std::uint32_t bytes, const Words& words,
-                                       const Keys& keys, const Probe& probe, Status s) {
-    Leaf leaf(base);
-    leaf.confine(bytes);
+  // In a leaf of any kind. By its value: one whose address goes anywhere lies in memory.
+  [[gnu::noinline]] static Hit find_in(Leaf leaf, const Words& words, const Keys& keys,
+                                       const Probe& probe, Status s) {
     if (!leaf.plausible(s)) return {0, {0}, false, true};
     if constexpr (!Keys::kInlineBytes) {
-      if (leaf.is_packed(bytes, s)) return leaf.find_packed(bytes, words, keys, probe, s);
+      const std::uint32_t page = leaf.header_.bytes();
+      if (leaf.is_packed(page, s)) return leaf.find_packed(page, words, keys, probe, s);
     }
-    return leaf.find_by_metadata(words, keys, probe, s);
+    return find_by_metadata(leaf, words, keys, probe, s);
   }
   // Of a plausible status.
-  [[nodiscard]] Hit find_by_metadata(const Words& words, const Keys& keys, const Probe& probe,
-                                     Status s) const {
+  [[gnu::noinline]] static Hit find_by_metadata(Leaf leaf, const Words& words, const Keys& keys,
+                                                const Probe& probe, Status s) {
     Hit hit;
-    each_match(s, probe.hash, [&](std::uint32_t i) {
-      const Meta m{words.read(meta(i))};
+    leaf.each_match(s, probe.hash, [&](std::uint32_t i) {
+      const Meta m{words.read(leaf.meta(i))};
       if (!m.visible() || !m.tagged(probe.hash)) return false;
-      const bool damaged = !sound(m);
-      hit = {i, m, !damaged && key(keys, m) == probe.key, damaged};
+      const bool damaged = !leaf.sound(m);
+      hit = {i, m, !damaged && leaf.key(keys, m) == probe.key, damaged};
       return hit.found || hit.damaged;
     });
     return hit;
@@ -407,11 +409,16 @@ class Inner : public Node {
   [[nodiscard]] Word prefix(std::uint32_t i) const {
     return pmem::load(word_at(prefixes_at() + i * sizeof(Word)));
   }
-  // From the start on, of a node with as many separators as fit: all that most searches read. With
-  // bytes keys the prefixes, too, and where they are equal what lies behind them.
-  [[nodiscard]] static constexpr std::uint32_t searched_bytes(std::uint32_t page) {
-    if (Keys::kInlineBytes) return page;
-    return children_at(page) + codes_of(page) * static_cast<std::uint32_t>(sizeof(Word));
+  // Of a node with as many separators as fit: all that most searches read. With bytes keys the
+  // prefixes, too, and where they are equal what lies behind them. But for the first lines, which a
+  // search reads as soon as it knows the node.
+  static void prefetch_to_search(const std::byte* inner) {
+    constexpr std::uint32_t kFirst = 2 * pmem::kLine;
+    constexpr std::uint32_t kChildren =
+        codes_of(kUsualPageBytes) * static_cast<std::uint32_t>(sizeof(Word));
+    constexpr std::uint32_t kSearched =
+        Keys::kInlineBytes ? kUsualPageBytes : children_at(kUsualPageBytes) + kChildren;
+    pmem::prefetch_lines(inner + kFirst, kSearched - kFirst);
   }
   [[nodiscard]] static constexpr std::uint32_t fixed_bytes(std::uint32_t page,
                                                            std::size_t separators) {
@@ -580,9 +587,9 @@ class Inner : public Node {
   // depend on it but for equal codes, which are few, and words below the first.
   [[gnu::always_inline]] std::uint32_t upper_bound(Word word) const {
     const Word first = this->first();
-    if (word < first) return 0;
+    const Word counts = pmem::opaque(word < first ? 0 : ~Word{0});
     const std::uint16_t its = encode(word, first, header_.shift());
-    const std::uint32_t last = codes_not_above(its);
+    const std::uint32_t last = codes_not_above(its) & static_cast<std::uint32_t>(counts);
     if (last == 0 || code(last - 1) != its) [[likely]]
       return last;
     return among_equal(*this, its, last, word);

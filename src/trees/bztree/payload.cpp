@@ -31,7 +31,7 @@ Outcome BzTree<Keys>::find_payload(Key key, std::string& payload) const {
 
 // One that is damaged lies nowhere.
 template <class Keys>
-Word BzTree<Keys>::locate_payload(const LeafOf& leaf, Meta m, PayloadAt payload) const {
+Word BzTree<Keys>::locate_payload(LeafOf leaf, Meta m, PayloadAt payload) const {
   if (payload.at == 0 && payload.bytes != 0) {
     const std::byte* const at = leaf.payload(m, payload.bytes);
     if (at != nullptr) payload.at = c_.medium.offset_of(at);

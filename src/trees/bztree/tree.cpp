@@ -154,7 +154,6 @@ template <class Pass>
   if (node.header().level() >= way.level || !readable(node, page, room)) return Walk::damaged;
   way.level = node.header().level();
   if (way.level == 0) return Walk::there;
-  node.Node::confine(page);  // says to the compiler that it is the constant
   const std::uint32_t position = node.rank(keys_, probe, aim);
   pass(way.node, position);
   way.node = words_->read(node.child(position));
@@ -165,7 +164,7 @@ template <class Pass>
   } else if (way.level == 1) {
     pmem::prefetch_lines(child, kUsualPageBytes);
   } else {
-    pmem::prefetch_lines(child, InnerOf::searched_bytes(kUsualPageBytes));
+    InnerOf::prefetch_to_search(child);
   }
   return Walk::on;
 }
@@ -238,17 +237,6 @@ Lookup BzTree<Keys>::find(Key key) const {
   Offset at = 0;
   if (!locate(probe, at)) return {Outcome::corrupt, 0};
   return number_of(look(probe, at));
-}
-
-// A leaf that was replaced meanwhile still shows what it held until then. Of a payload: where it
-// lies.
-template <class Keys>
-Lookup BzTree<Keys>::look(const Probe& probe, Offset at) const {
-  const LeafOf here = leaf(at);
-  const auto hit = here.find(*words_, keys_, probe, status(here));
-  if (hit.damaged) return {Outcome::corrupt, 0};
-  if (!hit.found) return {Outcome::absent, 0};
-  return {Outcome::done, value_of(here, hit.meta)};
 }
 
 template <class Keys>

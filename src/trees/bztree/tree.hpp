@@ -181,7 +181,15 @@ class BzTree final : public detail::Tree<typename Keys::Key>,
   template <class Pass>
   [[nodiscard]] Walk step(std::uint32_t page, const Probe& probe, Aim aim, To to, Way& way,
                           Pass& pass) const;
-  [[nodiscard]] Lookup look(const Probe& probe, Offset leaf) const;
+  // A leaf that was replaced meanwhile still shows what it held until then. Of a payload: where it
+  // lies.
+  [[gnu::always_inline]] Lookup look(const Probe& probe, Offset at) const {
+    const LeafOf here = leaf(at);
+    const auto hit = here.find(*words_, keys_, probe, status(here));
+    if (hit.damaged) return {Outcome::corrupt, 0};
+    if (!hit.found) return {Outcome::absent, 0};
+    return {Outcome::done, value_of(here, hit.meta)};
+  }
   class Search;
   template <class Pass>
   [[nodiscard]] bool go_down(const Probe& probe, Aim aim, To to, Offset& leaf, Pass pass) const;
@@ -236,11 +244,11 @@ class BzTree final : public detail::Tree<typename Keys::Key>,
 
   // payload.cpp
   // Of an entry: its number, or where its payload lies (PayloadAt), for payload_of().
-  [[nodiscard]] Word value_of(const LeafOf& leaf, Meta m) const {
+  [[nodiscard]] Word value_of(LeafOf leaf, Meta m) const {
     const Word value = leaf.value_of(*words_, m);
     return options_.payloads ? locate_payload(leaf, m, PayloadAt::of(value)) : value;
   }
-  [[nodiscard]] Word locate_payload(const LeafOf& leaf, Meta m, PayloadAt payload) const;
+  [[nodiscard]] Word locate_payload(LeafOf leaf, Meta m, PayloadAt payload) const;
   [[nodiscard]] std::optional<Bytes> payload_of(Word value) const;
   [[nodiscard]] Lookup number_of(Lookup found) const {
     return options_.payloads && found ? number_in(*found) : found;
