@@ -153,7 +153,8 @@ struct Status {
   [[nodiscard]] constexpr std::uint32_t count() const {
     return static_cast<std::uint32_t>(word >> 2 * kBits & kEntryMask);
   }
-  // Nothing was deleted, and each entry has so many bytes of the block; all of them fit its bits.
+  // Nothing was deleted, and each entry has so many bytes of the block. Of a count whose bytes fit
+  // the block's bits: else they would carry.
   [[nodiscard]] constexpr bool is_packed(std::uint32_t bytes) const {
     constexpr Word kPlain = (Word{1} << kVersionAt) - 1;
     return (word & kPlain) == count() * Status{0}.reserve(1, bytes);

@@ -285,20 +285,21 @@ class Leaf : public Node {
       const Word made = its.at(packed_at(page, i)).word;
       if (((word ^ made) & ~known & ~Meta::kTop) != 0) [[unlikely]] {
         const Meta m{word};
-        // Before anybody can see it, its record is being written.
+        // Another key's, or deleted, or under way: then its record is being written.
         if (!m.visible() || !m.tagged(probe.hash)) continue;
         // It has got a new record since the status was read; or it is damaged.
         return find_by_metadata(*this, words, keys, probe, s);
       }
       if (Keys::key_at(base_ + packed_at(page, i) + sizeof(Word), sizeof(Word)) == probe.key) {
-        static_assert(top_of(2) == Meta::kTop);  // from among the others, or its metadata
+        // Bit 62 - i of those that lie together, or bit 60 of its own metadata, to bit 60.
+        static_assert(top_of(0) == Meta::kVisible && top_of(2) == Meta::kTop);
         const Word top = word << (2 + ((i - Word{2}) & known)) >> 2 & Meta::kTop;
         return {i, {made | top}, true, false};
       }
     }
     return {};
   }
-  // In a leaf of any kind. By its value: one whose address goes anywhere lies in memory.
+  // In a leaf of any kind. By its value: or each leaf that is searched would have to lie in memory.
   [[gnu::noinline]] static Hit find_in(Leaf leaf, const Words& words, const Keys& keys,
                                        const Probe& probe, Status s) {
     if (!leaf.plausible(s)) return {0, {0}, false, true};
@@ -388,7 +389,7 @@ class Inner : public Node {
     if (!plausible(page)) header_ = Header::of(page, 1, header_.level(), header_.shift());
   }
   [[nodiscard]] std::uint32_t separators() const { return header_.count() - 1; }
-  [[nodiscard]] std::uint16_t code(std::uint32_t i) const {
+  [[nodiscard]] std::uint16_t code(std::int64_t i) const {
     const auto* const codes = reinterpret_cast<const std::uint16_t*>(base_ + kCodesAt);
     // Relaxed: written before the child word that led here, which was read with acquire.
     return std::atomic_ref<std::uint16_t>(const_cast<std::uint16_t&>(codes[i]))
@@ -409,16 +410,11 @@ class Inner : public Node {
   [[nodiscard]] Word prefix(std::uint32_t i) const {
     return pmem::load(word_at(prefixes_at() + i * sizeof(Word)));
   }
-  // Of a node with as many separators as fit: all that most searches read. With bytes keys the
-  // prefixes, too, and where they are equal what lies behind them. But for the first lines, which a
-  // search reads as soon as it knows the node.
-  static void prefetch_to_search(const std::byte* inner) {
-    constexpr std::uint32_t kFirst = 2 * pmem::kLine;
-    constexpr std::uint32_t kChildren =
-        codes_of(kUsualPageBytes) * static_cast<std::uint32_t>(sizeof(Word));
-    constexpr std::uint32_t kSearched =
-        Keys::kInlineBytes ? kUsualPageBytes : children_at(kUsualPageBytes) + kChildren;
-    pmem::prefetch_lines(inner + kFirst, kSearched - kFirst);
+  // From the start on, of a node with as many separators as fit: all that most searches read. With
+  // bytes keys the prefixes, too, and where they are equal what lies behind them.
+  [[nodiscard]] static constexpr std::uint32_t searched_bytes(std::uint32_t page) {
+    if (Keys::kInlineBytes) return page;
+    return children_at(page) + codes_of(page) * static_cast<std::uint32_t>(sizeof(Word));
   }
   [[nodiscard]] static constexpr std::uint32_t fixed_bytes(std::uint32_t page,
                                                            std::size_t separators) {
@@ -584,13 +580,14 @@ class Inner : public Node {
     return std::min(all, separators());
   }
   // Prefixes not above `word`: by codes, and among equal ones by themselves. Without branches that
-  // depend on it but for equal codes, which are few, and words below the first.
+  // depend on it but for equal codes, which are few.
   [[gnu::always_inline]] std::uint32_t upper_bound(Word word) const {
     const Word first = this->first();
     const Word counts = pmem::opaque(word < first ? 0 : ~Word{0});
     const std::uint16_t its = encode(word, first, header_.shift());
     const std::uint32_t last = codes_not_above(its) & static_cast<std::uint32_t>(counts);
-    if (last == 0 || code(last - 1) != its) [[likely]]
+    // Before the first code lies a part of the first prefix: where it equals, nothing comes of it.
+    if (code(std::int64_t{last} - 1) != its) [[likely]]
       return last;
     return among_equal(*this, its, last, word);
   }

@@ -164,7 +164,7 @@ template <class Pass>
   } else if (way.level == 1) {
     pmem::prefetch_lines(child, kUsualPageBytes);
   } else {
-    InnerOf::prefetch_to_search(child);
+    pmem::prefetch_lines(child, InnerOf::searched_bytes(kUsualPageBytes));
   }
   return Walk::on;
 }
