@@ -257,8 +257,8 @@ TEST(Concurrent, NothingIsFoundInASoundTree) {
         config.random_runs = 10;
         config.most = 6;  // without fences in between, stores make very many images
         const ConcurrentReport report = run_concurrent(config);
-        EXPECT_EQ(report.failure, "")
-            << spec << " " << text << " switches " << to_string(report.switches);
+        EXPECT_EQ(report.failure, "") << spec << (keys == KeyType::u64 ? " u64 " : " bytes ")
+                                      << text << " switches " << to_string(report.switches);
         EXPECT_TRUE(report.complete);
         EXPECT_GT(report.schedules, 20U);
         EXPECT_GT(report.executions, 0U);
